@@ -171,18 +171,6 @@ func (g *Guard) Migrate(ctx context.Context) error {
 	return err
 }
 
-// Check reports whether lock service and store can be used as they are, and returns what is wrong
-// with either, joined: see Check of the Locker, and postgres.Store.Check. It changes
-// nothing, and is for start-up and readiness probes; ctx bounds it.
-func (g *Guard) Check(ctx context.Context) error {
-	var lockErr, storeErr error
-	var asked sync.WaitGroup
-	asked.Go(func() { lockErr = g.Locker.Check(ctx) })
-	asked.Go(func() { storeErr = g.Store.Check(ctx) })
-	asked.Wait()
-	return errors.Join(lockErr, storeErr)
-}
-
 // Close ends the Guard: no new call begins; those that run end, or are cut off when ctx
 // ends; what is owned is released; pruning stops; then the Locker ends its session, which ends
 // the leases and leaderships that the caller has from it. It returns the errors of all

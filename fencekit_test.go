@@ -104,6 +104,24 @@ func TestCheck_FailsWhenAServerIsNotAsItWas(t *testing.T) {
 	requireNotReady(t, err, postgres.NotMigrated)
 }
 
+// Every claim would be rejected, and calls and Check say what raises the epoch of etcd. Locks in Postgres follow.
+func TestCheck_FailsWhenTheDatabaseHasSeenAHigherEpoch(t *testing.T) {
+	t.Parallel()
+	pool := migratedPool(t)
+	g, _ := newGuard(t, etcdserver.Client(t), pool, fencekit.Config{})
+	_, err := pool.Exec(t.Context(), "update fence.setting set epoch = 2, token = 0")
+	require.NoError(t, err)
+	for _, err := range []error{g.Check(t.Context()), guard.Do(t.Context(), g, "a", nothing)} {
+		require.ErrorIs(t, err, guard.ErrWrongLockService)
+		require.ErrorContains(t, err, "raise the epoch: fencectl epoch bump --reason TEXT")
+	}
+	inPostgres, err := fencekit.NewOnPostgres(pool, nil)
+	require.NoError(t, err)
+	require.NoError(t, inPostgres.Check(t.Context()))
+	require.NoError(t, guard.Do(t.Context(), inPostgres, "a", nothing))
+	require.NoError(t, inPostgres.Close(t.Context()))
+}
+
 // requireNotReady requires that err says that the database is not ready for a reason.
 func requireNotReady(t testing.TB, err error, want postgres.NotReadyReason) {
 	t.Helper()

@@ -55,9 +55,18 @@ type Locker interface {
 	TryAcquireAll(ctx context.Context, resources ...string) ([]Lease, error)
 }
 
+// EpochKeeper is a Locker that says how an operator raises the epoch of its grants, which each lock service does in its
+// own way. After a rejection that no new grant of the same epoch can avoid, package guard completes the error with it.
+type EpochKeeper interface {
+	// Epoch is that of a new grant, as far as the Locker knows without a request; 0 if it is always the database's.
+	Epoch() int64
+	// EpochRemedy says what an operator does so that new grants have the epoch to, or a higher one, instead of from.
+	EpochRemedy(from, to int64) string
+}
+
 // Raiser is a Locker that can lose its count of tokens, as one in a cache does. When the fence has rejected a claim
-// because it has seen a higher grant, package guard calls Raise once for each resource, acquires anew, and claims
-// again. The fence alone decides what may be written; Raise only lets a call succeed that would be rejected for ever.
+// because it has seen a higher grant, or the same token of another holder, package guard calls Raise; then a call that
+// acquires acquires anew, once, and claims again. A rejection that is left is guard.ErrStaleToken. The fence alone decides what may be written; Raise only lets a call succeed that would be rejected for ever.
 type Raiser interface {
 	// Raise makes every later grant of above's resource higher than above, or fails.
 	Raise(ctx context.Context, above Grant) error

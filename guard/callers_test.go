@@ -69,8 +69,7 @@ func TestRejection_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	g := w.process("a", nil)
 	err = guard.Do(t.Context(), g, sku, set("k", "v"))
 	requireRejected(t, err, storage.ReasonEpochBehind)
-	require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 3: ")
-	require.ErrorContains(t, err, `if "fencectl epoch show" says that etcd has 3 or more by now, acquire anew; else raise it: fencectl epoch bump --reason TEXT`)
+	require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 3: acquire anew; if that has the same epoch: set the lock service's epoch to 3")
 	w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { w.locks.SetEpoch(3); return nil }})
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
 	require.Equal(t, 4, w.locks.Grants())
@@ -109,7 +108,12 @@ func TestRaiser_ACallGoesOnAboveTheFence(t *testing.T) {
 			require.ErrorAs(t, err, &rejected)
 			require.Equal(t, says != nil, errors.Is(err, away))
 			require.Equal(t, seen, rejected.Current)
-			require.Equal(t, []fence.Grant{seen}, r.raised)
+			require.ErrorIs(t, err, guard.ErrStaleToken, "nothing that an operator could mend")
+			require.NotErrorIs(t, err, guard.ErrWrongLockService)
+			require.True(t, guard.SafeToRetry(err))
+			if says == nil {
+				require.Equal(t, []fence.Grant{seen, seen}, r.raised, "the next call begins above the fence")
+			}
 			require.NoError(t, g.Close(t.Context()))
 		}
 		r, g := lostCount(func(above fence.Grant) error { w.locks.SetToken(above.Token + 1); return nil })
@@ -119,6 +123,14 @@ func TestRaiser_ACallGoesOnAboveTheFence(t *testing.T) {
 		require.Equal(t, []fence.Grant{seen}, r.raised)
 		require.Equal(t, "2", w.store.Read("n"))
 		require.Equal(t, fence.Token(10), w.locks.Holder(sku).Token)
+
+		w.locks.SetToken(token)
+		r.raised = nil
+		w.locks.Lose(sku)
+		leader, err := r.Acquire(t.Context(), sku) // below the fence
+		require.NoError(t, err)
+		require.ErrorIs(t, guard.Do(t.Context(), g.UnderLease(leader), sku, notRun), guard.ErrStaleToken)
+		require.Len(t, r.raised, 1, "so the leader's next lease is above it")
 	}
 }
 

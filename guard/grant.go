@@ -26,6 +26,7 @@ type grantState struct {
 	claimed    bool // claim has the fence's position
 	dead       bool // no further call may begin
 	unreported bool
+	raised     bool // later grants are above the fence that rejected this one
 	atOnce     bool
 	backoff    backoff
 

@@ -20,8 +20,10 @@ package guard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -61,6 +63,38 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	memory, report := newMemory(), newReporter(filled.Observers, filled.Logger)
 	lines := newLines(locker, filled.KeepFor, filled.StoreTimeout, memory, report)
 	return &Guard[Tx]{cfg: filled, store: store, lines: lines, memory: memory, report: report}, nil
+}
+
+// Check reports whether lock service and store can be used as they are, and returns what is wrong with either, joined:
+// see Check of the Locker and of the store, as far as they have one. If both are well, it also reports whether every
+// claim would be rejected since the database has seen a higher epoch, or one far below. It changes nothing that a call
+// would notice, and is for start-up and readiness probes; ctx bounds it.
+func (g *Guard[Tx]) Check(ctx context.Context) error {
+	if g == nil || g.lines == nil {
+		return errNoGuard
+	}
+	parts := []any{g.lines.locker, g.store}
+	wrong := make([]error, len(parts))
+	var asked sync.WaitGroup
+	for i, part := range parts {
+		if part, ok := part.(interface{ Check(context.Context) error }); ok {
+			asked.Go(func() { wrong[i] = part.Check(ctx) })
+		}
+	}
+	asked.Wait()
+	err := errors.Join(wrong...)
+	keeper, keeps := g.lines.locker.(fence.EpochKeeper)
+	store, knows := g.store.(interface {
+		CheckEpoch(context.Context, int64) error
+	})
+	if err != nil || !keeps || !knows || keeper.Epoch() == 0 {
+		return err
+	}
+	err = store.CheckEpoch(ctx, keeper.Epoch())
+	if rejected := (*RejectedError)(nil); errors.As(err, &rejected) {
+		g.lines.nameRemedy(rejected)
+	}
+	return err
 }
 
 // Close ends the Guard. Calls that have not begun to run, and later ones, return ErrClosed. Close releases what is

@@ -161,25 +161,21 @@ func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	lease.AfterContended(s.contend)
 }
 
-// raise has a lock service that lost its count go on above each fence that rejected one of states. It returns err if
-// there is nothing to raise.
+// raise has a lock service that lost its count go on above each fence that rejected one of states with err, and
+// returns err.
 func (t *lines) raise(ctx context.Context, states grantStates, err error) error {
 	service, can := t.locker.(fence.Raiser)
-	left := err
 	for _, s := range states {
 		r := rejectionOf(err, s.claim.Grant)
-		if !can || r == nil {
+		if !can || s.lease == nil || r == nil || r.Reason != storage.ReasonStale {
 			continue
 		}
-		switch r.Reason {
-		case storage.ReasonStale, storage.ReasonTokensWentBack, storage.ReasonCollision:
-			if failed := service.Raise(ctx, r.Current); failed != nil {
-				return fmt.Errorf("%w; the lock service was not raised: %w", err, failed)
-			}
-			left = nil
+		if failed := service.Raise(ctx, r.Current); failed != nil {
+			return fmt.Errorf("%w; the lock service was not raised: %w", err, failed)
 		}
+		s.raised = true
 	}
-	return left
+	return err
 }
 
 func acquireError(resource string, err error) error {

@@ -378,7 +378,7 @@ func TestClaim_ReportsALockServiceThatWentBack(t *testing.T) {
 		require.ErrorIs(t, err, guard.ErrWrongLockService)
 		requireRejected(t, err, storage.ReasonTokensWentBack)
 		require.ErrorContains(t, err, "before token 51 was asked for")
-		require.ErrorContains(t, err, "raise the epoch: fencectl epoch bump --reason TEXT")
+		require.ErrorContains(t, err, "is another one: set the lock service's epoch to 2")
 		require.Equal(t, runs+1, w.locks.Grants(), "trying again is of no use")
 		requireRejected(t, guard.Do(t.Context(), fresh, sku, increment("n")), storage.ReasonTokensWentBack)
 		w.locks.SetEpoch(2)

@@ -119,7 +119,7 @@ func allOnce(err error) bool {
 
 func temporary(err error) bool {
 	var t interface{ Retryable() bool }
-	return !errors.Is(err, ErrUnknownOutcome) && errors.As(err, &t) && t.Retryable() // mutant: unknown-commits-are-retried-as-temporary
+	return !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, fence.ErrLeaseLost) && errors.As(err, &t) && t.Retryable() // mutant: unknown-commits-are-retried-as-temporary
 }
 
 // lasting reports whether err says of itself that it would come again.

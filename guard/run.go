@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -82,7 +83,7 @@ func (c *call[Tx]) noteRun(states grantStates) {
 
 // take acquires what is missing in h and claims it (G1). If an operator raised the epoch while the call waited, the
 // claim is rejected, and take acquires another grant; if that has the same epoch, the lock service itself is
-// behind. So it does once more if the lock service had lost its count of tokens and could raise it. If only the
+// behind. So it does once more if the lock service had lost its count of tokens and was raised. If only the
 // claim failed, h has its states.
 func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 	var behind int64
@@ -101,10 +102,7 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 			return err
 		case rejection.Reason == storage.ReasonEpochBehind && rejection.Grant.Epoch > behind:
 			behind = rejection.Grant.Epoch
-		case !raised:
-			if err := g.lines.raise(ctx, h.states, err); err != nil {
-				return err
-			}
+		case !raised && slices.ContainsFunc(h.states, func(s *grantState) bool { return s.raised }):
 			raised = true
 		default:
 			return err
@@ -272,21 +270,39 @@ func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	}
 	if err != nil {
 		for _, s := range states {
-			s.nameWentBack(err) // mutant: claim-whose-reply-was-lost-is-good
+			g.lines.nameReason(s, err) // mutant: claim-whose-reply-was-lost-is-good
 		}
-		return g.stepFailed(step, states, "claim", err)
+		return g.lines.raise(ctx, states, g.stepFailed(step, states, "claim", err))
 	}
 	return nil
 }
 
-// nameWentBack corrects the reason if the claim is stale because the lock service went back: the grant that has the
+// nameReason corrects the reason if the claim was rejected because the lock service went back: the grant that has the
 // fence had claimed before this one was asked for, and has the higher token. Times can't show this, since the
-// machine may have been paused before the claim.
-func (s *grantState) nameWentBack(err error) {
-	rejection := rejectionOf(err, s.claim.Grant)
-	if rejection != nil && rejection.Reason == storage.ReasonStale && s.superseder != nil && s.superseder.Compare(s.claim.Grant) > 0 {
-		rejection.Reason = storage.ReasonTokensWentBack
+// machine may have been paused before the claim. One that raise can help is just behind, whatever it issued.
+func (t *lines) nameReason(s *grantState, err error) {
+	r := rejectionOf(err, s.claim.Grant)
+	_, raises := t.locker.(fence.Raiser)
+	switch raises = raises && s.lease != nil; {
+	case r == nil:
+	case raises && r.Reason == storage.ReasonCollision:
+		r.Reason = storage.ReasonStale
+	case !raises && r.Reason == storage.ReasonStale && s.superseder != nil && s.superseder.Compare(s.claim.Grant) > 0:
+		r.Reason = storage.ReasonTokensWentBack
 	}
+}
+
+// nameRemedy completes r with what the lock service knows alone.
+func (t *lines) nameRemedy(r *RejectedError) {
+	keeper, ok := t.locker.(fence.EpochKeeper)
+	if !ok || !errors.Is(r, ErrWrongLockService) {
+		return
+	}
+	to := r.Current.Epoch
+	if r.Reason == storage.ReasonCollision || r.Reason == storage.ReasonTokensWentBack {
+		to++
+	}
+	r.Remedy = keeper.EpochRemedy(r.Grant.Epoch, to)
 }
 
 func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step string, err error) error {
@@ -300,6 +316,9 @@ func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err e
 	for _, s := range states {
 		if rejection := rejectionOf(err, s.claim.Grant); rejection != nil {
 			rejection.Travelled = rejection.Travelled || s.lease == nil
+			if s.lease != nil {
+				g.lines.nameRemedy(rejection)
+			}
 			g.report.rejected(ctx, rejection)
 			s.claimed = false
 			s.rejected, s.unreported = rejection, false

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,6 +104,8 @@ type RejectedError struct {
 	Since   time.Time     // by the database's clock
 	Age     time.Duration // from Since to the rejection
 	Err     error         // of the rejected operation itself; or nil
+	// Remedy is what an operator does about ErrWrongLockService, as the lock service says (fence.EpochKeeper); or "".
+	Remedy string
 	// Travelled means that the grant came through UnderGrant of a guard.Guard, so only its sender can get another.
 	Travelled bool
 	// RecordErr is why the rejection was not recorded; nil if it was (G5).
@@ -110,7 +113,11 @@ type RejectedError struct {
 }
 
 func (e *RejectedError) Error() string {
-	s := fmt.Sprintf("storage: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.explanation())
+	subject := fmt.Sprintf("%s: token %d", e.Grant.Resource, e.Grant.Token)
+	if e.Grant.Resource == "" { // a check of an epoch
+		subject = "every grant"
+	}
+	s := fmt.Sprintf("storage: %s %s", subject, e.explanation())
 	if e.Err != nil && !errors.Is(e.Err, context.Canceled) {
 		s += ": " + e.Err.Error()
 	}
@@ -128,21 +135,28 @@ func (e *RejectedError) explanation() string {
 	case ReasonOvertaken:
 		return "was overtaken: another transaction of the same grant committed first"
 	case ReasonCollision:
-		return fmt.Sprintf("of %s was issued to %s too (%s): raise the epoch: fencectl epoch bump --reason TEXT", e.Grant.Holder, e.Current.Holder, ago)
+		return fmt.Sprintf("of %s was issued to %s too (%s): %s", e.Grant.Holder, e.Current.Holder, ago, e.remedy(1))
 	case ReasonEpochBehind:
-		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: if \"fencectl epoch show\" says that etcd has %d or more by now, acquire anew; else raise it: fencectl epoch bump --reason TEXT",
-			e.Grant.Epoch, e.Current.Epoch, e.Current.Epoch)
+		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: acquire anew; if that has the same epoch: %s", e.Grant.Epoch, e.Current.Epoch, e.remedy(0))
 	case ReasonTokensWentBack:
-		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise the epoch: fencectl epoch bump --reason TEXT",
-			e.Current.Token, e.Current.Holder, ago, e.Grant.Token)
+		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: %s",
+			e.Current.Token, e.Current.Holder, ago, e.Grant.Token, e.remedy(1))
 	case ReasonWentBack:
 		return e.wentBack()
 	case ReasonFailedOver:
 		return fmt.Sprintf("was claimed before the database failed over (%s): what was read under it may be gone", ago)
 	case ReasonTokenJump:
-		return fmt.Sprintf("of epoch %d is implausibly far above the database's mark (token %d of epoch %d)", e.Grant.Epoch, e.Current.Token, e.Current.Epoch)
+		text := fmt.Sprintf("of epoch %d is implausibly far above the database's mark (token %d of epoch %d)", e.Grant.Epoch, e.Current.Token, e.Current.Epoch)
+		if e.Remedy != "" && e.Grant.Epoch > e.Current.Epoch {
+			text += fmt.Sprintf(": if epoch %d is a mistake: %s", e.Grant.Epoch, e.Remedy)
+		}
+		return text
 	}
 	return "was rejected: " + string(e.Reason)
+}
+
+func (e *RejectedError) remedy(above int64) string {
+	return cmp.Or(e.Remedy, fmt.Sprintf("set the lock service's epoch to %d", e.Current.Epoch+above))
 }
 
 func (e *RejectedError) wentBack() string {

@@ -226,7 +226,7 @@ func (b *epochBump) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("the epoch was set to %d everywhere, and then could not be read back: %w", target, err)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d; running processes and waiting calls go on by themselves\n", target)
+	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d; running processes and waiting calls go on by themselves, but with locks in Redis: set redislock.Config.Epoch to it\n", target)
 	return b.report(cmd, after)
 }
 

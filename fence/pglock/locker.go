@@ -33,7 +33,10 @@ type Locker struct {
 	calls    map[int64]bool    // that are unanswered
 }
 
-var _ fence.Locker = (*Locker)(nil)
+var (
+	_ fence.Locker      = (*Locker)(nil)
+	_ fence.EpochKeeper = (*Locker)(nil)
+)
 
 // New returns a Locker on the database of pool, which has to stay open until Close. It makes no request. A nil cfg
 // means the defaults; cfg is copied. A nil pool and a bad cfg are fence.ErrInvalid.
@@ -68,6 +71,14 @@ func (l *Locker) Check(ctx context.Context) error {
 		_, err = l.database.call(ctx, "lock_renew", 0, 1)
 	}
 	return failed(ctx, "check", err)
+}
+
+// Epoch implements fence.EpochKeeper. It is 0: the epoch is the database's.
+func (l *Locker) Epoch() int64 { return 0 }
+
+// EpochRemedy implements fence.EpochKeeper. Locks in the fences' database never fall behind.
+func (l *Locker) EpochRemedy(_, _ int64) string {
+	return "locks in Postgres take epoch and tokens from the fences: another lock service is used beside them, or they are in another database: use one"
 }
 
 var errClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)

@@ -13,5 +13,5 @@
 //
 // Keys of a resource are PREFIX{:RESOURCE}:lock, :token and :waits, so that Redis Cluster keeps them together. Each
 // lock is renewed by a request of its own, three times in its time to live. The counter has no expiry. For a restore
-// of Redis from a backup nothing has to be done.
+// of Redis from a backup nothing has to be done. Redis has no epoch: Config.Epoch is at least the database's.
 package redislock

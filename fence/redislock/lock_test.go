@@ -1,13 +1,18 @@
 package redislock
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
@@ -17,7 +22,9 @@ import (
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/sales"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 func TestMain(m *testing.M) {
@@ -31,8 +38,8 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-func server(t testing.TB) *redisserver.Server {
-	s, err := redisserver.Start(patient(t))
+func server(t testing.TB, settings ...string) *redisserver.Server {
+	s, err := redisserver.Start(patient(t), settings...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop(patient(t))) })
 	return s
@@ -125,6 +132,90 @@ func TestRaise_TheCounterGoesOnAboveTheFence(t *testing.T) {
 	rejections, err := store.Rejections(patient(t), "sku/42", 10)
 	require.NoError(t, err)
 	require.Len(t, rejections, 2)
+}
+
+// The count is lost again before the call has acquired anew: it comes late, and no operator has to mend anything.
+func TestRaise_ACountThatIsLostAgainIsJustStale(t *testing.T) {
+	t.Parallel()
+	for _, seen := range []fence.Token{1, 3} { // which the new count begins with, and doesn't reach
+		s := server(t)
+		c, operator, store := client(t, s), client(t, s), memory.NewStore()
+		_, err := store.Claim(patient(t), storage.Claim{Grant: fence.Grant{Resource: "r", Epoch: 1, Token: seen, Holder: "h"}})
+		require.NoError(t, err)
+		flushes := 0
+		c.AddHook(hook(func(script any) {
+			if script == acquireScript && flushes > 0 {
+				flushes--
+				require.NoError(t, operator.FlushAll(patient(t)).Err())
+			}
+		}))
+		g, err := guard.New(locker(t, c, nil), store, &guard.Config{KeepFor: -1})
+		require.NoError(t, err)
+		nothing := func(context.Context, *memory.Tx) error { return nil }
+		flushes = 2
+		err = guard.Do(patient(t), g, "r", nothing)
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.NotErrorIs(t, err, guard.ErrWrongLockService)
+		require.True(t, guard.SafeToRetry(err))
+		flushes = 2
+		require.NoError(t, guard.Do(patient(t), g, "r", nothing, guard.Retryable()))
+		require.Zero(t, flushes)
+		require.NoError(t, g.Close(patient(t)))
+	}
+}
+
+// A Redis that evicts has lost the count: the next call goes on above the fence. Check has warned of it.
+func TestRaise_GoesOnAfterAnEviction(t *testing.T) {
+	t.Parallel()
+	c := client(t, server(t))
+	var log bytes.Buffer
+	l := locker(t, c, &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	setting("maxmemory-policy", "allkeys-random", "maxmemory", "3mb")(t, c)
+	for range 2 {
+		require.NoError(t, l.Check(patient(t)))
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "maxmemory-policy=allkeys-random"), &log)
+	g, err := guard.New(l, memory.NewStore(), &guard.Config{KeepFor: -1})
+	require.NoError(t, err)
+	_, count, _ := l.keys("r")
+	nothing := func(context.Context, *memory.Tx) error { return nil }
+	for range 5 {
+		for range 3 {
+			require.NoError(t, guard.Do(patient(t), g, "r", nothing, guard.Retryable()))
+		}
+		for n := 0; c.Exists(patient(t), count).Val() == 1; n++ {
+			require.NoError(t, c.Set(patient(t), fmt.Sprint(n), strings.Repeat("x", 10_000), 0).Err())
+		}
+	}
+	require.NoError(t, g.Close(patient(t)))
+}
+
+// The database's epoch was raised, as a rejection by another lock service advises; or that of the Locker is a mistake.
+// Check and calls say what to set, and once that is set, calls succeed.
+func TestEpoch_ErrorsAndCheckSayWhatToSet(t *testing.T) {
+	t.Parallel()
+	c := client(t, server(t))
+	pool, err := pgxpool.New(patient(t), template.Database(t))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	_, err = pool.Exec(patient(t), "update fence.setting set epoch = 2, token = 0")
+	require.NoError(t, err)
+	for _, epoch := range []int64{1, 1000, 2} {
+		store, err := postgres.NewStore(pool, nil)
+		require.NoError(t, err)
+		g, err := guard.New(locker(t, c, &Config{Epoch: epoch}), store, nil)
+		require.NoError(t, err)
+		for _, err := range []error{g.Check(patient(t)), guard.Do(patient(t), g, "r", func(context.Context, pgx.Tx) error { return nil })} {
+			if epoch == 2 {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorIs(t, err, guard.ErrWrongLockService)
+			require.ErrorContains(t, err, "set redislock.Config.Epoch to 2 in every process")
+			require.NotContains(t, err.Error(), "fencectl")
+		}
+		require.NoError(t, g.Close(patient(t)))
+	}
 }
 
 func TestRaise_KeepsToTheEpochAndNeverLowers(t *testing.T) {
@@ -295,27 +386,15 @@ func TestRelease_SparesTheNextHolder(t *testing.T) {
 	require.Contains(t, c.Get(patient(t), lock).Val(), next.Grant().Holder)
 }
 
-func TestUnavailable_SaysWhy(t *testing.T) {
+func TestUnavailable_ALeaseThatIsNotRenewedIsLost(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	c := client(t, s)
-	l := locker(t, c, &Config{TTL: time.Second})
-	require.NoError(t, l.Check(patient(t)))
-	require.NoError(t, c.ConfigSet(patient(t), "maxmemory", "1").Err())
-	reason := func(err error) fence.UnavailableReason {
-		t.Helper()
-		away := new(fence.UnavailableError)
-		require.ErrorAs(t, err, &away)
-		return away.Reason
-	}
-	_, err := l.TryAcquire(patient(t), "r")
-	require.Equal(t, fence.NoSpace, reason(err))
-	require.NoError(t, c.ConfigSet(patient(t), "maxmemory", "0").Err())
+	l := locker(t, client(t, s), &Config{TTL: time.Second})
 	held, err := l.Acquire(patient(t), "r")
 	require.NoError(t, err)
 	require.NoError(t, s.Kill())
 	_, err = l.TryAcquire(patient(t), "r")
-	require.Equal(t, fence.Unreachable, reason(err))
+	requireUnavailable(t, err, fence.Unreachable)
 	<-held.Done()
 	loss := new(fence.LeaseLostError)
 	require.ErrorAs(t, held.Err(), &loss)

@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,6 +27,7 @@ type Locker struct {
 	process string
 	closing *session.Closing
 	tasks   *session.Tasks
+	checked atomic.Bool
 	watched chan struct{} // holds a signal that there is somebody to tell of contention
 
 	mu     sync.Mutex
@@ -32,8 +35,9 @@ type Locker struct {
 }
 
 var (
-	_ fence.Locker = (*Locker)(nil)
-	_ fence.Raiser = (*Locker)(nil)
+	_ fence.Locker      = (*Locker)(nil)
+	_ fence.Raiser      = (*Locker)(nil)
+	_ fence.EpochKeeper = (*Locker)(nil)
 )
 
 // New returns a Locker on client, which it never closes. It makes no request. A nil cfg means the defaults; cfg is
@@ -58,22 +62,49 @@ func newHolder(label string) string { return fmt.Sprintf("%s-%016x", label, rand
 
 var errClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
-// Check reports whether Redis runs scripts now, for start-up and readiness probes.
+// Check reports whether Redis grants locks now, for start-up and readiness probes: it acquires and releases one of its
+// own. In a cluster that asks one server. The first that succeeds warns of a maxmemory-policy that evicts.
 func (l *Locker) Check(ctx context.Context) error {
 	if l.closing.IsClosed() {
 		return errClosed
 	}
-	if _, err := l.eval(ctx, raiseScript, []string{l.cfg.Prefix + ":check"}, "0"); err != nil {
+	p := &lease{locker: l, grant: fence.Grant{Resource: "\n" + newHolder("check"), Holder: "check"}} // no resource has that name
+	lock, token, _ := l.keys(p.grant.Resource)
+	_, err := l.eval(ctx, acquireScript, []string{lock, token, token}, l.process, p.grant.Holder, l.cfg.TTL.Milliseconds(), 0)
+	if err == nil {
+		_, err = p.evalOwn(ctx, releaseScript)
+	}
+	if err != nil {
 		return unavailable("check", err)
 	}
+	if !l.checked.Swap(true) {
+		l.warnOfEviction(ctx)
+	}
 	return nil
+}
+
+func (l *Locker) warnOfEviction(ctx context.Context) {
+	info, err := within(ctx, l, func(ctx context.Context) (string, error) { return l.client.Info(ctx, "memory").Result() })
+	if _, policy, ok := strings.Cut(info, "maxmemory_policy:"); err == nil && ok && !strings.HasPrefix(policy, "noeviction") {
+		policy, _, _ = strings.Cut(policy, "\r")
+		l.cfg.Logger.WarnContext(ctx, "redislock: when its memory is used up Redis evicts locks and counters of tokens: two processes then own a resource, "+
+			"the fence rejects one of them, and that call has to run again. Give locks a Redis with maxmemory-policy noeviction", "maxmemory-policy", policy)
+	}
+}
+
+// Epoch implements fence.EpochKeeper.
+func (l *Locker) Epoch() int64 { return l.cfg.Epoch }
+
+// EpochRemedy implements fence.EpochKeeper.
+func (l *Locker) EpochRemedy(_, to int64) string {
+	return fmt.Sprintf("set redislock.Config.Epoch to %d in every process", to)
 }
 
 // Raise implements fence.Raiser: the resource's counter goes on above that token. It fails with fence.ErrInvalid if
 // above has a higher epoch than Config.Epoch.
 func (l *Locker) Raise(ctx context.Context, above fence.Grant) error {
 	if above.Epoch > l.cfg.Epoch {
-		return fmt.Errorf("%w: the fence has epoch %d: raise redislock.Config.Epoch from %d in every process", fence.ErrInvalid, above.Epoch, l.cfg.Epoch)
+		return fmt.Errorf("%w: the fence has epoch %d: %s", fence.ErrInvalid, above.Epoch, l.EpochRemedy(l.cfg.Epoch, above.Epoch))
 	}
 	if err := above.Validate(); err != nil {
 		return err

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -109,17 +110,51 @@ func within[T any](ctx context.Context, l *Locker, request func(context.Context)
 	}
 }
 
+const rights = "give the client's user the keys PREFIX{* and the commands eval, get, set, incr, del, pexpire and exists"
+
+// refusals are Redis's answers, by how they begin, to a request that it doesn't serve.
+var refusals = map[string]struct {
+	reason    fence.UnavailableReason
+	temporary bool
+	text      string
+}{
+	"NOAUTH":                            {fence.Denied, false, "give the client a user and password"},
+	"WRONGPASS":                         {fence.Denied, false, "correct the client's user and password"},
+	"NOPERM":                            {fence.Denied, false, rights},
+	"ERR The user executing the script": {fence.Denied, false, rights},
+	"OOM":                               {fence.NoSpace, false, "raise maxmemory: with this maxmemory-policy nothing can be evicted"},
+	"MISCONF":                           {fence.NoSpace, false, "mend what keeps Redis from saving, as its log says, often a full disk; or set stop-writes-on-bgsave-error to no"},
+	"READONLY":                          {fence.Unreachable, true, "the server is a replica: connect to the primary, as with redis.NewFailoverClient"},
+	"MASTERDOWN":                        {fence.Unreachable, true, "the server is a replica without its primary: connect to the primary, as with redis.NewFailoverClient"},
+	"NOREPLICAS":                        {fence.Unreachable, true, "fewer replicas follow than min-replicas-to-write wants"},
+	"LOADING":                           {fence.Unreachable, true, "the server is starting, or copies its primary"},
+	"BUSY":                              {fence.Unreachable, true, "a script of another client runs: see script kill"},
+	"CLUSTERDOWN":                       {fence.Unreachable, true, "a part of the cluster has no primary: see cluster info"},
+	"TRYAGAIN":                          {fence.Unreachable, true, "the cluster moves the keys to another server"},
+	"ERR max number of clients reached": {fence.Unreachable, true, "raise maxclients, or connect fewer clients"},
+}
+
+// refusal is an error that Redis has answered.
+type refusal struct {
+	error
+	temporary bool
+}
+
+func (e refusal) Unwrap() error { return e.error }
+
+// Retryable tells package guard that the same call may succeed.
+func (e refusal) Retryable() bool { return e.temporary }
+
 func unavailable(op string, err error) error {
-	away := &fence.UnavailableError{Op: op, Err: err}
-	text := err.Error()
 	var answered redis.Error
-	switch {
-	case strings.HasPrefix(text, "OOM"):
-		away.Reason = fence.NoSpace
-	case strings.HasPrefix(text, "NOAUTH"), strings.HasPrefix(text, "NOPERM"), strings.HasPrefix(text, "WRONGPASS"):
-		away.Reason = fence.Denied
-	case !errors.As(err, &answered):
-		away.Reason = fence.Unreachable
+	if !errors.As(err, &answered) {
+		return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: err}
 	}
-	return away
+	for begin, r := range refusals {
+		// Redis 6 puts the answer to a script's command behind what it says of the script.
+		if text := err.Error(); strings.HasPrefix(text, begin+" ") || strings.Contains(text, ": -"+begin+" ") {
+			return &fence.UnavailableError{Op: op, Reason: r.reason, Err: refusal{fmt.Errorf("redislock: %s: %w", r.text, err), r.temporary}}
+		}
+	}
+	return &fence.UnavailableError{Op: op, Err: err}
 }

@@ -210,7 +210,7 @@ var guardMutants = []Mutant{
 	{"run-before-the-claim", "G1", "guard", "TestDo_RunsNothingBeforeTheClaimHasCommitted",
 		`		if inHold && !s.claimed {`},
 	{"claim-whose-reply-was-lost-is-good", "G1", "guard", "TestDo_RepeatsAClaimWhoseReplyWasLost",
-		`			s.nameWentBack(err)
+		`			g.lines.nameReason(s, err)
 			s.claimed = true`},
 	{"hold-claims-again", "G2", "guard", "TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes",
 		`			if false {`},
@@ -223,7 +223,7 @@ var guardMutants = []Mutant{
 	{"doubt-is-taken-for-success", "G4", "guard", "TestDoubt_NotAppliedIsAnErrorAndStaysSo",
 		`		return nil`},
 	{"unknown-commits-are-retried-as-temporary", "G4", "guard", "TestRetryable_NeverRunsAgainAfterAnUnknownOutcome",
-		`	return errors.As(err, &t) && t.Retryable()`},
+		`	return !errors.Is(err, fence.ErrLeaseLost) && errors.As(err, &t) && t.Retryable()`},
 	{"unknown-commits-are-retried-as-stale", "G4", "guard", "TestRetryable_NeverRunsAgainAfterAnUnknownOutcome",
 		`	return !wentBack(err) && (retryableUnderSameGrants(err) || over)`},
 	{"operations-run-again-after-a-raw-commit", "G4", "guard", "TestRetryable_NeverRunsAgainAfterARawCommit",

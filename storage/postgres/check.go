@@ -10,8 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/internal/wire"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
@@ -140,6 +142,24 @@ func (s *Store) Check(ctx context.Context) error {
 		s.ready.Store(true)
 	}
 	return nil
+}
+
+// CheckEpoch returns the *storage.RejectedError, unrecorded, with which every claim of an epoch would be rejected.
+func (s *Store) CheckEpoch(ctx context.Context, epoch int64) error {
+	r := &storage.RejectedError{Stage: storage.StageCheck, Grant: fence.Grant{Epoch: epoch}}
+	var reach int64
+	err := s.pool.QueryRow(ctx, "select * from "+s.sql.schema+".marks()").Scan(&r.Current.Epoch, &r.Current.Token, &reach)
+	switch {
+	case err != nil:
+		return asked("read the epoch", err)
+	case epoch < r.Current.Epoch:
+		r.Reason = storage.ReasonEpochBehind
+	case epoch > reach:
+		r.Reason = storage.ReasonTokenJump
+	default:
+		return nil
+	}
+	return r
 }
 
 // RenamedSchema returns the old and the new name of a schema that was renamed after it was migrated, so that its

@@ -150,7 +150,7 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken(t *testing.T) {
 	claim(t, store, epochGrant(2, 7))
 	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, jump+8)})
 	requireRejected(t, err, storage.ReasonEpochBehind)
-	require.ErrorContains(t, err, "says that etcd has 2 or more by now, acquire anew; else raise it: fencectl epoch bump --reason TEXT")
+	require.ErrorContains(t, err, "set the lock service's epoch to 2")
 	for _, role := range []string{"origin", "replica"} {
 		_, err = pool.Exec(t.Context(), "set session_replication_role = "+role+"; update fence.setting set epoch = 1")
 		require.ErrorContains(t, err, "an epoch is never taken back (SQLSTATE ZF009)", role)

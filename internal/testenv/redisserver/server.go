@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,10 +23,10 @@ var installed = process.Installed{
 
 // Start starts a Redis and returns once it answers; it must be stopped by
 // Stop. It fails with *process.NotFoundError if none is installed. ctx bounds the start
-// alone.
-func Start(ctx context.Context) (*Server, error) {
+// alone. Settings are lines of its configuration.
+func Start(ctx context.Context, settings ...string) (*Server, error) {
 	s, err := installed.Start(ctx, func(s *process.Server, _ string) string {
-		return fmt.Sprintf("bind 127.0.0.1\nport %d\nsave \"\"\nappendonly no\n", s.Port(0))
+		return fmt.Sprintf("bind 127.0.0.1\nport %d\nsave \"\"\nappendonly no\n%s\n", s.Port(0), strings.Join(settings, "\n"))
 	}, ping)
 	return &Server{s}, err
 }

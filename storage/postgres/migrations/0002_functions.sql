@@ -171,8 +171,8 @@ end $$;
 create function {{schema}}.jump_hint(p_epoch bigint, p_token bigint, s {{schema}}.setting) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return case when p_epoch > s.epoch + s.max_epoch_jump then
-    format('if the lock service''s epoch was set to %s by mistake, correct it: fencectl epoch bump --reason TEXT --trust databases; running processes go on. '
-           'If it is right, raise the database above it, and lower epochs will be rejected for good: fencectl epoch bump --reason TEXT --trust etcd', p_epoch)
+    format('if the lock service''s epoch %1$s is a mistake, set it back to %2$s. If it is right, the owner of the schema runs: '
+           'update %3$s set epoch = %1$s, token = 0; lower epochs will be rejected for good', p_epoch, s.epoch, '{{schema}}.setting')
 else
     format('once this token has claimed, every lower one is rejected for its resource, until the epoch is raised. A token of a test''s locker, or of another lock '
            'service, does not belong in this database. Only if this lock service issued it and goes on from there, as after a restore '
@@ -220,6 +220,13 @@ begin
     if (v_shard = p_shard) is not true then
         raise exception 'fencekit: the database is shard "%", the caller expects shard "%"', v_shard, p_shard using errcode = 'ZF014';
     end if;
+end $$;
+
+-- marks returns the highest epoch that the database has seen, its mark of tokens, and the highest epoch that may claim.
+create function {{schema}}.marks(out o_epoch bigint, out o_token bigint, out o_reach bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    select epoch, token, epoch + max_epoch_jump into strict o_epoch, o_token, o_reach from {{schema}}.setting where one;
 end $$;
 
 -- lost reports whether a fence seen at p_seq, moved there by p_tx, has lost that move. A pruned move isn't lost.
