@@ -65,8 +65,10 @@ type EpochKeeper interface {
 }
 
 // Raiser is a Locker that can lose its count of tokens, as one in a cache does. When the fence has rejected a claim
-// because it has seen a higher grant, or the same token of another holder, package guard calls Raise; then a call that
-// acquires acquires anew, once, and claims again. A rejection that is left is guard.ErrStaleToken. The fence alone decides what may be written; Raise only lets a call succeed that would be rejected for ever.
+// because it has seen a higher grant, or the same token of another holder, package guard calls Raise. A call that
+// acquired the lease itself then acquires another one and claims again, once; a second rejection is
+// guard.ErrStaleToken. The fence alone decides what may be written; Raise only lets a call succeed that would be
+// rejected for ever.
 type Raiser interface {
 	// Raise makes every later grant of above's resource higher than above, or fails.
 	Raise(ctx context.Context, above Grant) error

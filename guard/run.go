@@ -279,15 +279,19 @@ func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 
 // nameReason corrects the reason if the claim was rejected because the lock service went back: the grant that has the
 // fence had claimed before this one was asked for, and has the higher token. Times can't show this, since the
-// machine may have been paused before the claim. One that raise can help is just behind, whatever it issued.
+// machine may have been paused before the claim. Where raise can help, the token is merely stale.
 func (t *lines) nameReason(s *grantState, err error) {
 	r := rejectionOf(err, s.claim.Grant)
+	if r == nil {
+		return
+	}
 	_, raises := t.locker.(fence.Raiser)
-	switch raises = raises && s.lease != nil; {
-	case r == nil:
-	case raises && r.Reason == storage.ReasonCollision:
-		r.Reason = storage.ReasonStale
-	case !raises && r.Reason == storage.ReasonStale && s.superseder != nil && s.superseder.Compare(s.claim.Grant) > 0:
+	switch {
+	case raises && s.lease != nil:
+		if r.Reason == storage.ReasonCollision {
+			r.Reason = storage.ReasonStale
+		}
+	case r.Reason == storage.ReasonStale && s.superseder != nil && s.superseder.Compare(s.claim.Grant) > 0:
 		r.Reason = storage.ReasonTokensWentBack
 	}
 }
