@@ -1,5 +1,5 @@
-// Package pglock is the lock service on PostgreSQL, from version 14 on: sessions, owners and queues are tables beside
-// the fences. It takes no server but the database that is there anyway.
+// Package pglock is the lock service on PostgreSQL, of the versions that package storage/postgres takes: sessions,
+// owners and queues are tables beside the fences. It takes no server but the database that is there anyway.
 //
 //   - F1: within an epoch, which is the database's, each token is above all that were granted for the resource, and
 //     above its fence's. So a database whose locks were in etcd goes on with this one.

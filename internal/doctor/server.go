@@ -13,8 +13,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-const minVersion = 150000
-
 // outOfMemory is the SQLSTATE of a full lock table, too.
 const outOfMemory = "53200"
 
@@ -33,7 +31,7 @@ func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 	if err != nil {
 		return []Finding{d.refusal(err)}, nil
 	}
-	if number < minVersion {
+	if number < postgres.MinVersion*10000 {
 		return []Finding{d.found("postgres-version", facts{"version": version})}, nil
 	}
 	d.answers = true

@@ -18,7 +18,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-const minVersion = 150000
+// MinVersion is the oldest major version of PostgreSQL that works.
+const MinVersion = 15
 
 type serverFacts struct {
 	other       string // a product other than PostgreSQL
@@ -107,8 +108,8 @@ func (f serverFacts) check(prepared bool) error {
 	switch {
 	case f.other != "":
 		return fmt.Errorf("%w: it is %s, whose locks and transactions differ from those of PostgreSQL that the fence rests on", notReady(Unsupported), f.other)
-	case f.version < minVersion:
-		return fmt.Errorf("%w: it is PostgreSQL %s, and 15 is the oldest that works", notReady(Unsupported), f.versionText)
+	case f.version < MinVersion*10000:
+		return fmt.Errorf("%w: it is PostgreSQL %s, and %d is the oldest that works", notReady(Unsupported), f.versionText, MinVersion)
 	case f.recovery:
 		return &TransientError{failure.ErrStandby} // until a failover has ended, or the DSN names the primary
 	case f.prepared > 0 && !prepared:

@@ -63,7 +63,7 @@ type times struct {
 
 const (
 	networkTimeout = 5 * time.Second // lost packets are sent again; half the default time to live
-	// Postgres rejects it on Windows, and before version 15 on all systems but Linux.
+	// Postgres rejects it on Windows.
 	checkInterval  = time.Second
 	evictTimeout   = time.Second // backends go within milliseconds, and the claim has its fence already
 	cleanupTimeout = 2 * time.Second

@@ -1,4 +1,4 @@
-// Package postgres is the storage.Store on PostgreSQL, from version 14 on: fences and history live in the database
+// Package postgres is the storage.Store on PostgreSQL, from [MinVersion] on: fences and history live in the database
 // that holds the data they guard, and a guarded transaction is a pgx.Tx.
 //
 // # Protocol
