@@ -159,7 +159,7 @@ setup-test: setup ## find what only tests need, or install it as root on Debian:
 check-go:
 	@scripts/check-go
 
-clean: ## remove what was built here
-	rm -rf bin
+clean: ## remove what was built here, and what chaos, benchmarks and nightly runs have left
+	rm -rf bin dist chaos-runs bench-runs nightly
 
 comma := ,
