@@ -44,7 +44,7 @@ CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster unit test test-docker test-browser chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
+.PHONY: help demo cluster unit test test-docker test-browser test-kubernetes chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,12 @@ test-browser: setup ## press the buttons of the page of "make demo LIVE=1" in Ch
 	@scripts/build -o bin/ $(etcd)
 	cd test/browser && $(inmemory) $(test) . $(if $(SHOTS),-args -shots $(abspath $(SHOTS)))
 	@echo "The page shows the rejection, and the oversell without the fence, in Chromium."
+
+test-kubernetes: check-go ## apply the manifests, and those of another version over them, to a real Kubernetes API server; the first time builds one, which takes minutes
+	@scripts/build -o bin/ $(etcd)
+	@scripts/build -C internal/testenv/cmd/kube-apiserver -o $(CURDIR)/bin/kube-apiserver .
+	cd deploy/kubernetes && FENCEKIT_KUBE_APISERVER_BINARY=$(CURDIR)/bin/kube-apiserver $(inmemory) $(test) -tags apiserver .
+	@echo "Kubernetes takes each version of the manifests after the other."
 
 soak: setup ## explore the protocol within larger bounds, run 2,000 random schedules, write and prune 10 million entries, and end a locked command 200 times
 	go test -timeout 1h -run '^$$' -bench LargerBounds -benchtime 1x ./internal/model

@@ -177,17 +177,16 @@ func TestManifests_TheInventoryTakesItsFlags(t *testing.T) {
 	t.Parallel()
 	args := regexp.MustCompile(`image: ghcr\.io/fencekit/inventory\n +args:(?: \[(.*)\]\n|((?:\n +- .*)+))`)
 	item := regexp.MustCompile(`[^\s,]*[^\s,-][^\s,]*`)
-	words := func(manifest string) []string {
-		found := args.FindStringSubmatch(regexp.MustCompile(` #.*`).ReplaceAllString(read(t, manifest), ""))
-		require.NotNil(t, found, manifest)
-		return item.FindAllString(found[1]+found[2], -1)
+	var commands [][]string
+	for _, found := range args.FindAllStringSubmatch(regexp.MustCompile(` #.*`).ReplaceAllString(read(t, "kubernetes/base/inventory.yaml"), ""), -1) {
+		commands = append(commands, item.FindAllString(found[1]+found[2], -1))
 	}
-	serve := words("kubernetes/base/inventory.yaml")
+	require.Len(t, commands, 2)
+	initialize, serve := commands[0], commands[1]
 	require.Equal(t, "serve", serve[0])
 	config, err := service.ParseServe(serve[1:])
 	require.NoError(t, err)
 	require.Less(t, config.Stop, 45*time.Second)
-	initialize := words("kubernetes/base/migrate.yaml")
 	require.Equal(t, "init", initialize[0])
 	_, err = service.ParseInit(initialize[1:])
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resource"
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -59,15 +60,58 @@ func decode(t *testing.T, document []byte) any {
 // built returns what the example consists of.
 func built(t *testing.T) (objects []any) {
 	t.Helper()
-	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), example)
-	require.NoError(t, err)
-	for _, r := range all.Resources() {
-		require.Equal(t, "shop", r.GetNamespace())
+	for _, r := range build(t, example) {
 		text, err := r.AsYAML()
 		require.NoError(t, err)
 		objects = append(objects, decode(t, text))
 	}
 	return objects
+}
+
+func build(t *testing.T, dir string) []*resource.Resource {
+	t.Helper()
+	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+	require.NoError(t, err)
+	for _, r := range all.Resources() {
+		require.Equal(t, "shop", r.GetNamespace())
+	}
+	return all.Resources()
+}
+
+// changed is a copy of the manifests whose example has another version and other settings.
+func changed(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(".")))
+	path := filepath.Join(dir, example, "kustomization.yaml")
+	text := strings.NewReplacer("newTag: v0.1.0", "newTag: v0.2.0", "PGHOST=postgres", "PGHOST=other").Replace(read(t, path))
+	require.NotEqual(t, read(t, path), text)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	return filepath.Join(dir, example)
+}
+
+// Kubernetes refuses to change the pods of a Job, the selector of a Deployment and what a claim asks for.
+func TestManifests_AnotherVersionChangesNothingImmutable(t *testing.T) {
+	immutable := func(objects []*resource.Resource) map[string]any {
+		all := map[string]any{}
+		for _, r := range objects {
+			for kind, path := range map[string]string{"Job": "spec.template", "Deployment": "spec.selector", "PersistentVolumeClaim": "spec"} {
+				if r.GetKind() == kind {
+					value, err := r.GetFieldValue(path)
+					require.NoError(t, err)
+					all[kind+"/"+r.GetName()] = value
+				}
+			}
+		}
+		return all
+	}
+	now, then := immutable(build(t, example)), immutable(build(t, changed(t)))
+	require.Len(t, now, 2)
+	for name, value := range then {
+		if before, is := now[name]; is {
+			require.Equal(t, before, value, name)
+		}
+	}
 }
 
 // pods returns the templates of the objects' pods, by the objects' names.
@@ -101,13 +145,13 @@ func TestManifests_HaveNoUnknownField(t *testing.T) {
 		}
 		return err
 	}))
-	require.Equal(t, 6, files)
+	require.Equal(t, 5, files)
 }
 
 func TestManifests_AgreeWithEachOther(t *testing.T) {
 	objects := built(t)
 	templates := pods(objects)
-	require.Len(t, templates, 6)
+	require.Len(t, templates, 5)
 	labels, configs, claims := map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, object := range objects {
 		switch o := object.(type) {

@@ -229,7 +229,7 @@ func (r Roles) validate() error {
 }
 
 // GrantRoles gives the roles exactly the rights that they need in a schema ("" means DefaultSchema), and revokes
-// all others there. It creates missing roles, which can't log in. Call it again after a migration that added
+// all others there, but what a later version of Fencekit has granted if it has migrated the schema. It creates missing roles, which can't log in. Call it again after a migration that added
 // functions: Store.Check says so. The pool's role must own the schema, and have CREATEROLE to create roles.
 func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Roles) error {
 	sql, err := RolesSQL(schema, roles)
@@ -296,12 +296,17 @@ begin
             using errcode = '%[4]s';
     end if;
 end $role$;
-revoke all on schema %[3]s from %[2]s;
-revoke all on all tables in schema %[3]s from %[2]s;
-revoke all on all sequences in schema %[3]s from %[2]s;
-revoke all on all routines in schema %[3]s from %[2]s;
+do $role$
+begin
+    if not exists (select from %[3]s.migration where version > %[8]d) then
+        revoke all on schema %[3]s from %[2]s;
+        revoke all on all tables in schema %[3]s from %[2]s;
+        revoke all on all sequences in schema %[3]s from %[2]s;
+        revoke all on all routines in schema %[3]s from %[2]s;
+    end if;
+end $role$;
 grant usage on schema %[3]s to %[2]s;
 grant select on %[5]s to %[2]s;
 grant execute on routine %[7]s to %[2]s;
-`, role, r, schema, sqlstate.BadRole, in(tables), sqlstate.NoCreateRole, in(routines))
+`, role, r, schema, sqlstate.BadRole, in(tables), sqlstate.NoCreateRole, in(routines), latestVersion())
 }

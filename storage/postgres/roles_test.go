@@ -187,6 +187,19 @@ func TestGrantRoles_IsIdempotentAndExact(t *testing.T) {
 	require.NoError(t, newStore(t, r.app, nil).Check(t.Context()))
 }
 
+// After a rollback an earlier version grants what it knows, and leaves the rest.
+func TestGrantRoles_LeaveWhatALaterVersionHasGranted(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	mustExec(t, r.admin, "insert into fence.migration (version, name) values (99, 'later'); create table fence.later (); grant select on fence.later to "+r.names.App)
+	require.NoError(t, postgres.GrantRoles(t.Context(), r.admin, "", r.names))
+	_, err := r.app.Exec(t.Context(), "select from fence.later")
+	require.NoError(t, err)
+	mustExec(t, r.admin, "delete from fence.migration where version = 99")
+	require.NoError(t, postgres.GrantRoles(t.Context(), r.admin, "", r.names))
+	denied(t, r.app, "select from fence.later")
+}
+
 func TestGrantRoles_RejectsBadRoles(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -35,6 +35,9 @@ func SetUp(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		var exists bool
+		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('inventory'))"); err != nil { // several pods begin at once
+			return err
+		}
 		if err := tx.QueryRow(ctx, "select to_regclass('lot') is not null").Scan(&exists); err != nil || exists {
 			return err
 		}
