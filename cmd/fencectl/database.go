@@ -117,18 +117,27 @@ type session struct {
 // question asks a database. Its answer counts also if it fails.
 type question[T any] func(context.Context, *session) (T, error)
 
-// ask treats an error of the question as the database's, unless it has an exit code already, or is a file's.
-// fence.ErrInvalid is a usage error: some arguments only the call can judge.
+// ask asks within --timeout.
 func ask[T any](ctx context.Context, d *databaseFlags, q question[T]) (answer T, err error) {
-	config, err := databaseConfig(d.url)
-	if err != nil {
-		return answer, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
+	err = d.with(ctx, func(ctx context.Context, db *session) (err error) {
+		answer, err = q(ctx, db)
+		return err
+	})
+	return answer, err
+}
+
+// with treats an error of do as the database's, unless it has an exit code already, or is a file's. fence.ErrInvalid
+// is a usage error: some arguments only the call can judge.
+func (d *databaseFlags) with(ctx context.Context, do func(context.Context, *session) error) error {
+	config, err := databaseConfig(d.url)
+	if err != nil {
+		return err
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return answer, d.explain(err)
+		return d.explain(err)
 	}
 	defer closeSoon(pool)
 	history, err := audit.Open(pool, d.schema)
@@ -136,17 +145,17 @@ func ask[T any](ctx context.Context, d *databaseFlags, q question[T]) (answer T,
 		err = ping(ctx, pool)
 	}
 	if err == nil {
-		answer, err = q(ctx, &session{pool, history})
+		err = do(ctx, &session{pool, history})
 	}
 	switch {
 	case err == nil, errors.As(err, new(*cli.ExitError)), errors.As(err, new(*fs.PathError)):
-		return answer, err
+		return err
 	case errors.Is(err, fence.ErrInvalid):
-		return answer, cli.UsageErrorf("%w", err)
+		return cli.UsageErrorf("%w", err)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return answer, cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
+		return cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
 	}
-	return answer, d.explain(err)
+	return d.explain(err)
 }
 
 func ping(ctx context.Context, pool *pgxpool.Pool) error {

@@ -23,13 +23,11 @@ import (
 )
 
 type doctorFlags struct {
-	etcd      etcdFlags
+	etcd      lockFlags
 	databases databasesFlags
 	ttl       time.Duration
 	ignore    []string
 	quiet     bool
-
-	asksEtcd bool
 }
 
 func newDoctor() *cobra.Command {
@@ -59,9 +57,10 @@ func (d *doctorFlags) validate(cmd *cobra.Command, args []string) error {
 			return cli.UsageErrorf("--ignore: no finding has the ID %q", id)
 		}
 	}
-	err := cmp.Or(validateTTL(d.ttl), d.databases.validate(cmd, args))
-	d.asksEtcd = !d.etcd.none() && (len(d.databases.urls) == 0 || cmd.Flags().Changed("etcd-endpoints"))
-	return err
+	if err := cmp.Or(validateTTL(d.ttl), d.databases.validate(cmd, args)); err != nil {
+		return err
+	}
+	return d.etcd.choose(cmd, len(d.databases.urls) > 0)
 }
 
 func (d *doctorFlags) run(cmd *cobra.Command) error {
@@ -103,7 +102,7 @@ func (d *doctorFlags) examine(ctx context.Context) (doctor.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.databases.timeout)
 	defer cancel()
 	var service *doctor.Etcd
-	if d.asksEtcd {
+	if d.etcd.locks == inEtcd {
 		var err error
 		if service, err = d.openEtcd(ctx); err != nil {
 			return doctor.Report{}, err
@@ -190,7 +189,7 @@ func ofSeverity(found []doctor.Finding, severity doctor.Severity) []doctor.Findi
 
 func (d *doctorFlags) summary(r doctor.Report) string {
 	servers := append([]string{"etcd was not examined"}, d.databases.names...)
-	if d.asksEtcd {
+	if d.etcd.locks == inEtcd {
 		servers[0] = "etcd at " + strings.Join(d.etcd.endpoints, ",")
 	}
 	if len(servers) == 1 {
@@ -210,7 +209,7 @@ func (d *doctorFlags) summary(r doctor.Report) string {
 
 // repeatedFlags are the flags of "doctor" that its findings' commands repeat, if they were given. Variables are
 // for the commands to read themselves.
-var repeatedFlags = []string{"etcd-endpoints", "etcd-prefix", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "database-url", "schema"}
+var repeatedFlags = slices.Concat([]string{"locks"}, etcdFlagNames, []string{"database-url", "schema"})
 
 func (d *doctorFlags) repeatFlags(cmd *cobra.Command, found []doctor.Finding) {
 	for _, f := range found {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/inspect"
@@ -32,14 +33,15 @@ func newEpoch() *cobra.Command {
 }
 
 type epochFlags struct {
-	etcd      etcdFlags
+	lockFlags
 	databases databasesFlags
-	prefixes  []string
+	prefixes  []string // of etcd
 }
 
 func (e *epochFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&e.prefixes, "etcd-prefix", []string{"fencekit"}, "Config.Prefix of the lockers; repeat it for all that use these databases")
-	e.etcd.registerRest(flags)
+	e.registerRest(flags)
+	e.registerLocks(flags)
 	e.databases.register(flags)
 }
 
@@ -50,7 +52,10 @@ func (e *epochFlags) validate(cmd *cobra.Command, args []string) error {
 	if len(e.databases.urls) == 0 {
 		return cli.UsageErrorf("--database-url (FENCEKIT_DATABASE_URL) is required, once for each database that is written to under these locks")
 	}
-	if e.etcd.none() {
+	if err := e.choose(cmd, true); err != nil {
+		return err
+	}
+	if e.locks != inEtcd { // which alone keeps an epoch of its own
 		e.prefixes = nil
 	}
 	return distinct("--etcd-prefix", e.prefixes)
@@ -60,9 +65,15 @@ func (e *epochFlags) eachPrefix(ctx context.Context, do func(context.Context, in
 	ctx, cancel := context.WithTimeout(ctx, e.databases.timeout)
 	defer cancel()
 	for i, prefix := range e.prefixes {
-		flags := e.etcd
+		flags := e.etcdFlags
 		flags.prefix = prefix
-		err := flags.inspect(ctx, func(ctx context.Context, in *inspect.Inspector) error { return do(ctx, i, in) })
+		err := flags.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
+			inspector, err := inspect.New(client, prefix, inspectTimeout)
+			if err != nil {
+				return err
+			}
+			return do(ctx, i, inspector)
+		})
 		if err != nil {
 			return fmt.Errorf("etcd, prefix %s: %w", prefix, err)
 		}
@@ -226,7 +237,11 @@ func (b *epochBump) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("the epoch was set to %d everywhere, and then could not be read back: %w", target, err)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d; running processes and waiting calls go on by themselves, but with locks in Redis: set redislock.Config.Epoch to it\n", target)
+	where := ""
+	if len(b.prefixes) == 0 {
+		where = "; no etcd was asked, since the locks are not there"
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d%s; running processes and waiting calls go on by themselves, but with locks in Redis: set redislock.Config.Epoch to it\n", target, where)
 	return b.report(cmd, after)
 }
 

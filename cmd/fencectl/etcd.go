@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +26,8 @@ import (
 // a machine can read the arguments of its processes.
 const etcdPasswordVariable = "FENCEKIT_ETCD_PASSWORD"
 
+var etcdFlagNames = []string{"etcd-endpoints", "etcd-prefix", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file"}
+
 type etcdFlags struct {
 	endpoints    []string
 	caCert       string
@@ -42,16 +43,14 @@ func (e *etcdFlags) register(flags *pflag.FlagSet) {
 }
 
 func (e *etcdFlags) registerRest(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&e.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "all members of etcd; https:// or --etcd-cacert means TLS; none: the locks are in Postgres")
+	flags.StringSliceVar(&e.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "all members of etcd; https:// or --etcd-cacert means TLS")
 	flags.StringVar(&e.caCert, "etcd-cacert", "", "PEM file of the authority that signed the members' certificates; if not given, those of the system")
 	flags.StringVar(&e.cert, "etcd-cert", "", "PEM file of the client's certificate")
 	flags.StringVar(&e.key, "etcd-key", "", "PEM file of the client's private key")
 	flags.StringVar(&e.user, "etcd-user", "", "user of etcd, with the password in "+etcdPasswordVariable+" or --etcd-password-file")
 	flags.StringVar(&e.passwordFile, "etcd-password-file", "", "file with the password of --etcd-user")
-	cli.NameVariables(flags, "etcd-endpoints", "etcd-prefix", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file")
+	cli.NameVariables(flags, etcdFlagNames...)
 }
-
-func (e *etcdFlags) none() bool { return slices.Equal(e.endpoints, []string{"none"}) }
 
 const inspectTimeout = 5 * time.Second
 
@@ -81,9 +80,6 @@ func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 // scheme for all, ignores certificates where that is http, and repeats endpoints in errors.
 func (e *etcdFlags) validateEndpoints() error {
 	const named = "--etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS)"
-	if e.none() {
-		return cli.UsageErrorf("%s is none, and this command needs etcd: docs/operate.md has the SQL for locks in Postgres, in \"The lock service\"", named)
-	}
 	schemeOf := func(endpoint string) string {
 		if scheme, _, found := strings.Cut(endpoint, "://"); found {
 			return scheme
@@ -127,17 +123,7 @@ func (e *etcdFlags) login() (user, password string, err error) {
 	return e.user, password, nil
 }
 
-// inspect treats an error of do as etcd's, unless it has an exit code already. fence.ErrInvalid is a usage error.
-func (e *etcdFlags) inspect(ctx context.Context, do func(context.Context, *inspect.Inspector) error) error {
-	return e.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		inspector, err := inspect.New(client, e.prefix, inspectTimeout)
-		if err != nil {
-			return err
-		}
-		return do(ctx, inspector)
-	})
-}
-
+// withEtcd treats an error of do as etcd's, unless it has an exit code already. fence.ErrInvalid is a usage error.
 func (e *etcdFlags) withEtcd(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
 	config, err := e.clientConfig()
 	if err != nil {
@@ -238,7 +224,8 @@ func (e *etcdFlags) advice(err error) string {
 	case aboutTLS(err):
 		return "Check http or https in --etcd-endpoints, and the certificates: --etcd-cacert, --etcd-cert, --etcd-key."
 	}
-	return "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is " + strings.Join(e.endpoints, ",") + "."
+	return "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is " + strings.Join(e.endpoints, ",") +
+		". If the locks are in Postgres, give --database-url."
 }
 
 func hasReason(err error, reason fence.UnavailableReason) bool {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,11 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/cmd/fencectl/internal/supervise"
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -34,14 +33,14 @@ const (
 	exitNotFound    = 127
 )
 
-// releaseLimit bounds the release of the lock, which etcd ends by itself after --ttl.
+// releaseLimit bounds the release of the lock, which ends by itself after --ttl.
 const releaseLimit = 5 * time.Second
 
 // runHelper must be called first in main: it doesn't return in a helper of "exec".
 func runHelper() { supervise.RunHelper() }
 
 type execFlags struct {
-	etcd      etcdFlags
+	lockFlags
 	database  databaseFlags
 	ttl       time.Duration
 	wait      time.Duration
@@ -68,7 +67,7 @@ func newExec() *cobra.Command {
 }
 
 func (x *execFlags) register(flags *pflag.FlagSet) {
-	x.etcd.register(flags)
+	x.lockFlags.register(flags)
 	x.database.register(flags)
 }
 
@@ -94,7 +93,7 @@ func (x *execFlags) validate(cmd *cobra.Command, args []string) error {
 	if err := fence.ValidateResource(args[0]); err != nil {
 		return err
 	}
-	return x.database.validate(cmd, args)
+	return cmp.Or(x.database.validate(cmd, args), x.choose(cmd, x.database.given()))
 }
 
 func (x *execFlags) run(ctx context.Context, resource string, argv []string, stderr io.Writer) error {
@@ -108,8 +107,8 @@ func (x *execFlags) run(ctx context.Context, resource string, argv []string, std
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	return x.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: x.etcd.prefix, TTL: x.ttl})
+	return x.with(ctx, &x.database, func(ctx context.Context, service lockService) error {
+		locker, err := service.NewLocker(x.ttl)
 		if err != nil {
 			return err
 		}
@@ -133,7 +132,7 @@ func (x *execFlags) run(ctx context.Context, resource string, argv []string, std
 const noticeAfter = 2 * time.Second
 
 // acquire waits for the lock as --wait says. On a terminal it prints a line once it has waited for noticeAfter.
-func (x *execFlags) acquire(ctx context.Context, locker *etcd.Locker, resource string, stderr io.Writer) (fence.Lease, error) {
+func (x *execFlags) acquire(ctx context.Context, locker fence.Locker, resource string, stderr io.Writer) (fence.Lease, error) {
 	if cli.TerminalWidth(stderr) > 0 {
 		defer time.AfterFunc(noticeAfter, func() {
 			fmt.Fprintf(stderr, "fencectl: waiting for the lock of %s; \"fencectl locks queue\" shows who has it\n", resource)

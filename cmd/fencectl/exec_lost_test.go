@@ -5,19 +5,24 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -27,7 +32,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-var execRuns = flag.Int("exec-runs", len(losses), "how often a command under exec loses its lock")
+var execRuns = flag.Int("exec-runs", len(losses)*len(holders), "how often a command under exec loses its lock")
 
 // The time to live and the grace of these tests.
 const (
@@ -40,20 +45,117 @@ type held struct {
 	fencectl *exec.Cmd
 	ended    chan error // how fencectl ended
 	beats    *beats
-	link     *netfault.Link // between fencectl and etcd
-	client   *clientv3.Client
-	prefix   string
-	key      string
-	lease    clientv3.LeaseID
-	gone     chan int64 // when the lock was seen to be gone in etcd
+	link     *netfault.Link // between fencectl and the lock service
+	lock     heldLock
+	gone     chan int64 // when the lock was seen to be gone there
+}
+
+// heldLock is the lock of the command, as its lock service has it.
+type heldLock interface {
+	server() (address string)
+	flags(address string) []string
+	// find notes which lock it is, and reports whether it is there.
+	find(*testing.T) bool
+	// awaitGone returns when it is gone, or the test ends.
+	awaitGone(context.Context)
+	// end ends its lease, take only the lock where that is possible.
+	end(context.Context) error
+	take(context.Context) error
+}
+
+type heldInEtcd struct {
+	client      *clientv3.Client
+	url, prefix string
+	key         string
+	lease       clientv3.LeaseID
+	revision    int64
+}
+
+func (l *heldInEtcd) server() string { return strings.TrimPrefix(l.url, "http://") }
+
+func (l *heldInEtcd) flags(address string) []string {
+	return []string{"--etcd-endpoints", "http://" + address, "--etcd-prefix", l.prefix}
+}
+
+func (l *heldInEtcd) find(t *testing.T) bool {
+	resp, err := l.client.Get(t.Context(), l.prefix+"/locks/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	if len(resp.Kvs) == 0 {
+		return false
+	}
+	l.key, l.lease, l.revision = string(resp.Kvs[0].Key), clientv3.LeaseID(resp.Kvs[0].Lease), resp.Header.Revision
+	return true
+}
+
+func (l *heldInEtcd) awaitGone(ctx context.Context) {
+	<-l.client.Watch(ctx, l.key, clientv3.WithRev(l.revision+1), clientv3.WithFilterPut())
+}
+
+func (l *heldInEtcd) end(ctx context.Context) error {
+	_, err := l.client.Revoke(ctx, l.lease)
+	return err
+}
+
+func (l *heldInEtcd) take(ctx context.Context) error {
+	_, err := l.client.Delete(ctx, l.key)
+	return err
+}
+
+type heldInPostgres struct {
+	pool    *pgxpool.Pool
+	session int64
+}
+
+func (l *heldInPostgres) server() string {
+	c := l.pool.Config().ConnConfig
+	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+}
+
+func (l *heldInPostgres) flags(address string) []string {
+	host, port, _ := net.SplitHostPort(address)
+	c := l.pool.Config().ConnConfig
+	return []string{"--database-url", fmt.Sprintf("host=%s port=%s user=%s dbname=%s password='%s'", host, port, c.User, c.Database, c.Password)}
+}
+
+func (l *heldInPostgres) find(t *testing.T) bool {
+	err := l.pool.QueryRow(t.Context(), "select session from fence.lock where session in (select id from fence.lock_session)").Scan(&l.session)
+	require.True(t, err == nil || errors.Is(err, pgx.ErrNoRows), "%v", err)
+	return err == nil
+}
+
+func (l *heldInPostgres) awaitGone(ctx context.Context) {
+	for there := true; there && ctx.Err() == nil; {
+		_ = l.pool.QueryRow(ctx, "select exists (select from fence.lock_session where id = $1 and expires_at > clock_timestamp())", l.session).Scan(&there)
+	}
+}
+
+func (l *heldInPostgres) end(ctx context.Context) error {
+	_, err := l.pool.Exec(ctx, "select fence.lock_end($1)", l.session)
+	return err
+}
+
+func (l *heldInPostgres) take(ctx context.Context) error { return l.end(ctx) }
+
+// holders make a lock that no other test has.
+var holders = []func(*testing.T) heldLock{
+	func(t *testing.T) heldLock {
+		prefix, _ := onEtcd(t)
+		return &heldInEtcd{client: etcdserver.Client(t), url: etcdserver.Shared(t).Endpoint(), prefix: prefix}
+	},
+	func(t *testing.T) heldLock {
+		pool, err := pgxpool.New(t.Context(), migrated(t))
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		return &heldInPostgres{pool: pool}
+	},
 }
 
 // execHeld runs a command under "exec" until all of it runs and the lock is held, and for a while
 // longer. A slow machine may lose the lock before that, and then it begins again.
-func execHeld(t *testing.T, client *clientv3.Client, longer time.Duration) *held {
+func execHeld(t *testing.T, newLock func(*testing.T) heldLock, longer time.Duration) *held {
 	t.Helper()
 	for {
-		h := startHeld(t, client)
+		h := startHeld(t, newLock(t))
 		select {
 		case <-h.beats.both:
 			if h.watchLock(t) && h.keepsLock(t, longer) {
@@ -67,36 +169,28 @@ func execHeld(t *testing.T, client *clientv3.Client, longer time.Duration) *held
 	}
 }
 
-func startHeld(t *testing.T, client *clientv3.Client) *held {
+func startHeld(t *testing.T, lock heldLock) *held {
 	t.Helper()
-	prefix, _ := onEtcd(t)
-	link, err := netfault.New(strings.TrimPrefix(etcdserver.Shared(t).Endpoint(), "http://"))
+	link, err := netfault.New(lock.server())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = link.Close() })
-	h := &held{ended: make(chan error, 1), beats: newBeats(t), link: link, client: client, prefix: prefix, gone: make(chan int64, 1)}
-	args := []string{"exec", "sku/42", "--etcd-endpoints", "http://" + link.Addr(), "--etcd-prefix", prefix, "--ttl", execTTL.String(), "--kill-after", execGrace.String(), "--"}
-	h.fencectl = clitest.Child(t, nil, append(args, h.beats.command()...)...)
+	h := &held{ended: make(chan error, 1), beats: newBeats(t), link: link, lock: lock, gone: make(chan int64, 1)}
+	args := append([]string{"exec", "sku/42", "--ttl", execTTL.String(), "--kill-after", execGrace.String()}, lock.flags(link.Addr())...)
+	h.fencectl = clitest.Child(t, nil, append(append(args, "--"), h.beats.command()...)...)
 	require.NoError(t, h.fencectl.Start())
 	go func() { h.ended <- h.fencectl.Wait() }()
 	return h
 }
 
-// watchLock finds the lock's key and lease, and notes when they go. It reports whether the lock
-// was still there.
+// watchLock finds the lock, and notes when it goes. It reports whether it was still there.
 func (h *held) watchLock(t *testing.T) bool {
 	t.Helper()
-	resp, err := h.client.Get(t.Context(), h.prefix+"/locks/", clientv3.WithPrefix())
-	require.NoError(t, err)
-	if len(resp.Kvs) == 0 {
+	if !h.lock.find(t) {
 		return false
 	}
-	h.key, h.lease = string(resp.Kvs[0].Key), clientv3.LeaseID(resp.Kvs[0].Lease)
-	watch := h.client.Watch(t.Context(), h.key, clientv3.WithRev(resp.Header.Revision+1), clientv3.WithFilterPut())
 	go func() {
-		for range watch {
-			h.gone <- clock.Now()
-			return
-		}
+		h.lock.awaitGone(t.Context())
+		h.gone <- clock.Now()
 	}()
 	return true
 }
@@ -143,34 +237,25 @@ var losses = []struct {
 		h.link.Cut(netfault.ToServer, netfault.ToClient)
 		return nil
 	}},
-	{"revoked", execTTL, exitLockLost, func(ctx context.Context, h *held) error { return h.revoke(ctx) }},
-	{"deleted", execTTL, exitLockLost, func(ctx context.Context, h *held) error {
-		_, err := h.client.Delete(ctx, h.key)
-		return err
-	}},
+	{"revoked", execTTL, exitLockLost, func(ctx context.Context, h *held) error { return h.lock.end(ctx) }},
+	{"deleted", execTTL, exitLockLost, func(ctx context.Context, h *held) error { return h.lock.take(ctx) }},
 	{"stopped and revoked", execTTL, exitLockLost, func(ctx context.Context, h *held) error {
 		if err := h.fencectl.Process.Signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
-		return h.revoke(ctx)
+		return h.lock.end(ctx)
 	}},
-}
-
-func (h *held) revoke(ctx context.Context) error {
-	_, err := h.client.Revoke(ctx, h.lease)
-	return err
 }
 
 // At a random moment fencectl is killed, stopped or cut off, or the lock is taken away. Two
 // processes of the command's group, one of which ignores SIGTERM, say when they live.
 func TestExec_TheCommandDoesNotOutliveTheLock(t *testing.T) {
 	t.Parallel()
-	client := etcdserver.Client(t)
 	for run := range *execRuns {
-		loss := losses[run%len(losses)]
+		loss, newLock := losses[run%len(losses)], holders[run/len(losses)%len(holders)]
 		t.Run(fmt.Sprintf("%s/%d", loss.name, run), func(t *testing.T) {
 			t.Parallel()
-			h := execHeld(t, client, rand.N(execTTL)) // until the moment
+			h := execHeld(t, newLock, rand.N(execTTL)) // until the moment
 			require.NoError(t, loss.lose(t.Context(), h))
 			outlived, code := h.outlived(t)
 			t.Logf("outlived the lock by %v", outlived)

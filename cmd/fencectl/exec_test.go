@@ -24,17 +24,21 @@ func execArgs(flags []string, resource string, command ...string) []string {
 }
 
 func TestExec_RunsTheCommandUnderItsGrant(t *testing.T) {
-	t.Parallel()
-	_, flags := onEtcd(t)
-	got := fencectlProcess(t, nil, execArgs(flags, "sku/42", "sh", "-c", `echo "$FENCEKIT_GRANT $FENCEKIT_TOKEN $FENCEKIT_EPOCH $FENCEKIT_RESOURCE $FENCEKIT_HOLDER"; "$0" "$@"`, "cat", "/dev/null")...)
-	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	require.Empty(t, got.Stderr)
-	words := strings.Fields(got.Stdout)
-	grant, err := fence.ParseGrant(words[0])
-	require.NoError(t, err)
-	require.Equal(t, []string{grant.Token.String(), "1", "sku/42", grant.Holder}, words[1:])
-	require.Equal(t, "sku/42", grant.Resource)
-	require.Empty(t, queued(t, "sku/42", flags), "the lock is released")
+	onEach(t, func(t *testing.T, w world) {
+		got := fencectlProcess(t, nil, execArgs(w.flags, "sku/42", "sh", "-c", `echo "$FENCEKIT_GRANT $FENCEKIT_TOKEN $FENCEKIT_EPOCH $FENCEKIT_RESOURCE $FENCEKIT_HOLDER"; "$0" "$@"`, "cat", "/dev/null")...)
+		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+		require.Empty(t, got.Stderr)
+		words := strings.Fields(got.Stdout)
+		grant, err := fence.ParseGrant(words[0])
+		require.NoError(t, err)
+		require.Equal(t, []string{grant.Token.String(), "1", "sku/42", grant.Holder}, words[1:])
+		require.Equal(t, "sku/42", grant.Resource)
+		require.Empty(t, queued(t, "sku/42", w.flags), "the lock is released")
+
+		_, err = w.newLocker().Acquire(t.Context(), "sku/42")
+		require.NoError(t, err)
+		require.Equal(t, exitNotAcquired, fencectlProcess(t, nil, execArgs(append(w.flags, "--wait", "0s"), "sku/42", "true")...).Code)
+	})
 }
 
 func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {

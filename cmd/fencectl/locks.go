@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,9 +14,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/internal/locks"
 	"github.com/fencekit/fencekit/internal/record"
 )
 
@@ -34,73 +33,26 @@ func newLocks() *cobra.Command {
 }
 
 type locksFlags struct {
-	etcd      etcdFlags
+	lockFlags
 	database  databaseFlags
 	resources string
 }
 
 func (l *locksFlags) register(flags *pflag.FlagSet) {
-	l.etcd.register(flags)
+	l.lockFlags.register(flags)
 	l.database.register(flags)
 }
 
 func (l *locksFlags) validate(cmd *cobra.Command, args []string) error {
-	return l.database.validate(cmd, args)
+	return cmp.Or(l.database.validate(cmd, args), l.choose(cmd, l.database.given()))
 }
 
-type lockReader func(context.Context) (inspect.Locks, error)
-
-// askQueues is askLocks about all queues, which may be in the database.
-func askQueues[T any](cmd *cobra.Command, l *locksFlags, q func(context.Context, lockReader) (T, error)) (T, error) {
-	if !l.etcd.none() {
-		return askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (T, error) { return q(ctx, inspector.Locks) })
-	}
+// askLocks asks within --timeout, and returns the answer to a question that failed as well.
+func askLocks[T any](cmd *cobra.Command, l *locksFlags, q func(context.Context, lockService) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), l.database.timeout)
 	defer cancel()
-	return q(ctx, l.database.queues)
-}
-
-// queues reads the tables of package pglock. No fence is ahead of a lock service that begins above the fences.
-func (d *databaseFlags) queues(ctx context.Context) (inspect.Locks, error) {
-	query := strings.ReplaceAll(`
-		select q.place, k.resource, q.epoch, q.token, q.holder, greatest(0, floor(extract(epoch from q.expires_at - clock_timestamp())))::bigint
-		  from {{schema}}.lock k join {{schema}}.lock_session o on o.id = k.session
-		 cross join lateral (
-		       select 0 as place, k.epoch::bigint, k.token::bigint, k.holder, o.expires_at
-		       union all
-		       select w.id, 0, 0, w.holder, s.expires_at from {{schema}}.lock_waiter w join {{schema}}.lock_session s on s.id = w.session
-		        where w.resource = k.resource) q
-		 order by k.resource, q.place`, "{{schema}}", pgx.Identifier{d.schema}.Sanitize())
-	return ask(ctx, d, func(ctx context.Context, db *session) (inspect.Locks, error) {
-		locks := inspect.Locks{Epoch: fence.MaxEpoch, Revision: int64(fence.MaxToken)}
-		return locks, record.ReadTx(ctx, db.Pool, "", func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, query)
-			if err != nil {
-				return err
-			}
-			var place, left int64
-			var g fence.Grant
-			_, err = pgx.ForEachRow(rows, []any{&place, &g.Resource, &g.Epoch, &g.Token, &g.Holder, &left}, func() error {
-				if place == 0 {
-					locks.Queues = append(locks.Queues, inspect.Lock{Resource: g.Resource})
-				}
-				last := &locks.Queues[len(locks.Queues)-1]
-				last.Queue = append(last.Queue, inspect.Acquisition{Grant: g, LeaseLeft: time.Duration(left) * time.Second})
-				return nil
-			})
-			return err
-		})
-	})
-}
-
-// askLocks returns the answer to a question that failed as well.
-func askLocks[T any](
-	cmd *cobra.Command, l *locksFlags, q func(context.Context, *inspect.Inspector) (T, error),
-) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), l.database.timeout)
-	defer cancel()
-	err = l.etcd.inspect(ctx, func(ctx context.Context, inspector *inspect.Inspector) (err error) {
-		answer, err = q(ctx, inspector)
+	err = l.with(ctx, &l.database, func(ctx context.Context, service lockService) (err error) {
+		answer, err = q(ctx, service)
 		return err
 	})
 	return answer, err
@@ -113,14 +65,9 @@ func nothingOf(resources string) string {
 	return "nothing that matches " + strconv.Quote(resources)
 }
 
-// sayFree says that what was asked for has neither holder nor waiters. It names the prefix or the schema, which
-// may be wrong.
-func (l *locksFlags) sayFree(cmd *cobra.Command, what string) {
-	where := "under " + l.etcd.prefix + "/locks/"
-	if l.etcd.none() {
-		where = "in schema " + l.database.schema
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s is held or waited for %s\n", what, where)
+// sayFree says that what was asked for has neither holder nor waiters, and where it looked, which may be wrong.
+func sayFree(cmd *cobra.Command, what string, where lockService) {
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s is held or waited for %s\n", what, where.Place())
 }
 
 type place struct {
@@ -133,22 +80,18 @@ type place struct {
 }
 
 func locksQueue(cmd *cobra.Command, l *locksFlags, resource string) error {
-	places, err := askQueues(cmd, l, func(ctx context.Context, read lockReader) (places []place, err error) {
-		locks, err := read(ctx)
-		for _, lock := range locks.Queues {
-			for i, a := range lock.Queue {
-				if lock.Resource == resource {
-					places = append(places, place{i, a.Grant.Holder, a.Grant.Token, a.Grant.Epoch, timeOrNil(a.Queued), a.LeaseLeft.Seconds()})
-				}
-			}
+	places, err := askLocks(cmd, l, func(ctx context.Context, service lockService) (places []place, err error) {
+		all, err := service.Locks(ctx)
+		for i, a := range all.Queue(resource) {
+			places = append(places, place{i, a.Grant.Holder, a.Grant.Token, a.Grant.Epoch, timeOrNil(a.Queued), a.LeaseLeft.Seconds()})
+		}
+		if err == nil && len(places) == 0 {
+			sayFree(cmd, "nothing named "+strconv.Quote(resource), service)
 		}
 		return places, err
 	})
 	if err != nil {
 		return err
-	}
-	if len(places) == 0 {
-		l.sayFree(cmd, "nothing named "+strconv.Quote(resource))
 	}
 	return cli.Write(cmd, places)
 }
@@ -178,19 +121,19 @@ type eviction struct {
 	Reason   string      `json:"reason"`
 }
 
-func evictionOf(e inspect.Eviction) eviction {
+func evictionOf(e locks.Eviction) eviction {
 	return eviction{e.Grant.Resource, e.Grant.Token, e.Grant.Epoch, e.Grant.Holder, e.At, e.By, e.Reason}
 }
 
 func locksEvict(cmd *cobra.Command, l *locksFlags, resource string, expected fence.Token, reason string) error {
-	var left inspect.Lock
-	done, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (inspect.Eviction, error) {
-		done, err := inspector.Evict(ctx, resource, expected, reason, operator())
-		if errors.As(err, new(*inspect.NotHolderError)) {
+	var left locks.Locks
+	done, err := askLocks(cmd, l, func(ctx context.Context, service lockService) (locks.Eviction, error) {
+		done, err := service.Evict(ctx, resource, expected, reason, operator())
+		if errors.As(err, new(*locks.NotHolderError)) {
 			return done, &cli.ExitError{Code: cli.ExitViolated, Err: err}
 		}
 		if err == nil {
-			left, err = inspector.Lock(ctx, resource)
+			left, err = service.Locks(ctx)
 		}
 		return done, err
 	})
@@ -199,8 +142,8 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, resource string, expected fen
 	}
 	if err == nil {
 		next := "no process waits: guarded writes under earlier grants commit until a process claims the resource"
-		if len(left.Queue) > 0 {
-			next = fmt.Sprintf("next is %s with token %d", left.Queue[0].Grant.Holder, left.Queue[0].Grant.Token)
+		if queue := left.Queue(resource); len(queue) > 0 {
+			next = fmt.Sprintf("next is %s with token %d", queue[0].Grant.Holder, queue[0].Grant.Token)
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "evicted %s from %s; %s\n", cmp.Or(done.Grant.Holder, "a client that is no locker"), resource, next)
 	}
@@ -208,8 +151,8 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, resource string, expected fen
 }
 
 func locksEvictions(cmd *cobra.Command, l *locksFlags) error {
-	rows, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (rows []eviction, err error) {
-		all, err := inspector.Evictions(ctx)
+	rows, err := askLocks(cmd, l, func(ctx context.Context, service lockService) (rows []eviction, err error) {
+		all, err := service.Evictions(ctx)
 		for _, e := range all {
 			rows = append(rows, evictionOf(e))
 		}
@@ -222,30 +165,30 @@ func locksEvictions(cmd *cobra.Command, l *locksFlags) error {
 }
 
 type lockChange struct {
-	At       time.Time          `json:"at"`
-	Change   inspect.ChangeKind `json:"change"`
-	Resource string             `json:"resource"`
-	Token    fence.Token        `json:"token"`
-	Epoch    int64              `json:"epoch"`
-	Holder   string             `json:"holder"`
+	At       time.Time        `json:"at"`
+	Change   locks.ChangeKind `json:"change"`
+	Resource string           `json:"resource"`
+	Token    fence.Token      `json:"token,omitempty"`
+	Epoch    int64            `json:"epoch,omitempty"`
+	Holder   string           `json:"holder"`
 }
 
-// locksWatch follows etcd alone. Claims could NOTIFY what the database says; but Postgres takes one
+// locksWatch follows the locks alone. Claims could NOTIFY what the database says; but Postgres takes one
 // lock for its whole queue of notifications at commit, so all claims would commit one by one.
 func locksWatch(cmd *cobra.Command, l *locksFlags) error {
 	if cli.FormatOf(cmd) == cli.FormatCSV {
 		return cli.UsageErrorf("-o: watch writes table, json or jsonl")
 	}
 	ctx, matches := cmd.Context(), glob.Matcher(l.resources)
-	err := l.etcd.inspect(ctx, func(ctx context.Context, inspector *inspect.Inspector) error {
-		locks, err := inspector.Locks(ctx)
+	err := l.with(ctx, &l.database, func(ctx context.Context, service lockService) error {
+		all, err := service.Locks(ctx)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(locks.Queues, func(lock inspect.Lock) bool { return matches(lock.Resource) }) {
-			l.sayFree(cmd, nothingOf(l.resources))
+		if !slices.ContainsFunc(all.Queues, func(lock locks.Lock) bool { return matches(lock.Resource) }) {
+			sayFree(cmd, nothingOf(l.resources), service)
 		}
-		return inspector.Watch(ctx, func(c inspect.Change) error {
+		return service.Watch(ctx, func(c locks.Change) error {
 			if !matches(c.Grant.Resource) {
 				return nil
 			}
@@ -265,7 +208,11 @@ func writeChange(cmd *cobra.Command, c lockChange) error {
 	if cli.FormatOf(cmd) != cli.FormatTable {
 		return cli.WriteList(to, cli.FormatJSONL, []lockChange{c})
 	}
-	_, err := fmt.Fprintf(cli.Visible(to), "%s  %-11s  %s  token %d  %s\n", c.At.Format(time.RFC3339), c.Change, c.Resource, c.Token, c.Holder)
+	token := "no token"
+	if c.Token > 0 {
+		token = "token " + c.Token.String()
+	}
+	_, err := fmt.Fprintf(cli.Visible(to), "%s  %-11s  %s  %s  %s\n", c.At.Format(time.RFC3339), c.Change, c.Resource, token, c.Holder)
 	return err
 }
 
@@ -289,34 +236,35 @@ type Held struct {
 
 func locksList(cmd *cobra.Command, l *locksFlags) error {
 	matches := glob.Matcher(l.resources)
-	states, err := askQueues(cmd, l, func(ctx context.Context, read lockReader) ([]lockState, error) {
-		locks, err := read(ctx)
+	states, err := askLocks(cmd, l, func(ctx context.Context, service lockService) ([]lockState, error) {
+		all, err := service.Locks(ctx)
 		if err != nil {
 			return nil, err
 		}
-		locks.Queues = slices.DeleteFunc(locks.Queues, func(lock inspect.Lock) bool { return !matches(lock.Resource) })
-		fences, err := l.database.fencesFor(ctx, locks)
+		all.Queues = slices.DeleteFunc(all.Queues, func(lock locks.Lock) bool { return !matches(lock.Resource) })
+		fences, err := l.database.fencesFor(ctx, all)
 		if err != nil {
 			return nil, err
 		}
-		return confirmed(ctx, read, lockStates(locks, fences, matches))
+		states, err := confirmed(ctx, service, lockStates(all, fences, matches))
+		if err == nil && len(states) == 0 {
+			sayFree(cmd, nothingOf(l.resources), service)
+		}
+		return states, err
 	})
 	if err != nil {
 		return err
-	}
-	if len(states) == 0 {
-		l.sayFree(cmd, nothingOf(l.resources))
 	}
 	return cli.Write(cmd, states)
 }
 
 // confirmed drops the drift of fences whose holders got the lock after the first read of the locks. If
 // a fence seems to be ahead, it reads them again.
-func confirmed(ctx context.Context, read lockReader, states []lockState) ([]lockState, error) {
+func confirmed(ctx context.Context, service lockService, states []lockState) ([]lockState, error) {
 	if !slices.ContainsFunc(states, func(s lockState) bool { return s.Drift == driftAhead }) {
 		return states, nil
 	}
-	now, err := read(ctx)
+	now, err := service.Locks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -332,9 +280,9 @@ func confirmed(ctx context.Context, read lockReader, states []lockState) ([]lock
 	return kept, nil
 }
 
-func lockStates(locks inspect.Locks, fences map[string]fenceState, matches func(string) bool) []lockState {
+func lockStates(all locks.Locks, fences map[string]fenceState, matches func(string) bool) []lockState {
 	var states []lockState
-	for _, lock := range locks.Queues {
+	for _, lock := range all.Queues {
 		state := stateOfLock(lock)
 		if fences != nil {
 			if f, ok := fences[lock.Resource]; ok {
@@ -354,14 +302,14 @@ func lockStates(locks inspect.Locks, fences map[string]fenceState, matches func(
 	return states
 }
 
-func stateOfLock(lock inspect.Lock) lockState {
+func stateOfLock(lock locks.Lock) lockState {
 	holder, waiters := lock.Queue[0], lock.Queue[1:]
 	state := lockState{Resource: lock.Resource, Held: &Held{
 		Holder: holder.Grant.Holder, Token: holder.Grant.Token, Epoch: holder.Grant.Epoch,
 		QueuedAt: timeOrNil(holder.Queued), LeaseLeft: holder.LeaseLeft.Seconds(), Waiters: len(waiters),
 	}}
 	if len(waiters) > 0 {
-		oldest := slices.MinFunc(waiters, func(a, b inspect.Acquisition) int { return a.Queued.Compare(b.Queued) })
+		oldest := slices.MinFunc(waiters, func(a, b locks.Acquisition) int { return a.Queued.Compare(b.Queued) })
 		state.OldestWaiter = timeOrNil(oldest.Queued)
 	}
 	return state
@@ -379,12 +327,12 @@ func (f *fenceState) grant() fence.Grant { return fence.Grant{Epoch: f.Epoch, To
 // fencesFor reads the fences of the resources that are locked, and the fences that are
 // ahead of etcd: their grants are higher than any that etcd can have issued. It returns nil
 // without a database.
-func (d *databaseFlags) fencesFor(ctx context.Context, locks inspect.Locks) (map[string]fenceState, error) {
+func (d *databaseFlags) fencesFor(ctx context.Context, all locks.Locks) (map[string]fenceState, error) {
 	if !d.given() {
 		return nil, nil
 	}
-	names := make([]string, len(locks.Queues))
-	for i, lock := range locks.Queues {
+	names := make([]string, len(all.Queues))
+	for i, lock := range all.Queues {
 		names[i] = lock.Resource
 	}
 	query := fmt.Sprintf("select name, token, epoch, holder, claimed_at from %s.resource where name = any($1) or (epoch, token) > ($2, $3)",
@@ -392,7 +340,7 @@ func (d *databaseFlags) fencesFor(ctx context.Context, locks inspect.Locks) (map
 	return ask(ctx, d, func(ctx context.Context, db *session) (map[string]fenceState, error) {
 		fences := map[string]fenceState{}
 		return fences, record.ReadTx(ctx, db.Pool, "", func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, query, names, locks.Epoch, locks.Revision)
+			rows, err := tx.Query(ctx, query, names, all.Epoch, all.Revision)
 			if err != nil {
 				return err
 			}
@@ -416,7 +364,7 @@ const (
 // drift compares the queue of a resource in etcd with the fence; f is nil if there is no fence.
 // Two calls of one process may both have keys in front while the first one's is being
 // deleted, so the fence may have the grant of a later key.
-func drift(queue []inspect.Acquisition, f *fenceState) string {
+func drift(queue []locks.Acquisition, f *fenceState) string {
 	if f == nil || f.grant().Compare(queue[0].Grant) < 0 {
 		return driftUnclaimed
 	}
@@ -431,11 +379,9 @@ func drift(queue []inspect.Acquisition, f *fenceState) string {
 	return driftAhead
 }
 
-func aheadOf(locks inspect.Locks, resource string, f *fenceState) bool {
-	for _, lock := range locks.Queues {
-		if lock.Resource == resource {
-			return drift(lock.Queue, f) == driftAhead
-		}
+func aheadOf(now locks.Locks, resource string, f *fenceState) bool {
+	if queue := now.Queue(resource); len(queue) > 0 {
+		return drift(queue, f) == driftAhead
 	}
-	return f.grant().Compare(fence.Grant{Epoch: locks.Epoch, Token: fence.Token(locks.Revision)}) > 0
+	return f.grant().Compare(fence.Grant{Epoch: now.Epoch, Token: fence.Token(now.Revision)}) > 0
 }

@@ -15,12 +15,13 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/fence/pglock"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/locks"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -57,56 +58,92 @@ func acquireBehind(t *testing.T, l fence.Locker, resource string, ahead int, fla
 	return got
 }
 
-func TestLocks_ShowHoldersAndWaiters(t *testing.T) {
+// world is a lock service: the flags that name it, and the lockers of processes on it.
+type world struct {
+	flags     []string
+	place     string // as messages name it
+	newLocker func() closableLocker
+	// What it can't tell.
+	queuedAt, waitersTokens bool
+	// A process that is evicted loses this lock alone.
+	evictsAlone bool
+}
+
+// onEach runs a test on each lock service.
+func onEach(t *testing.T, test func(*testing.T, world)) {
 	t.Parallel()
-	prefix, flags := onEtcd(t)
-	require.Empty(t, listed(t, flags...))
-	free := " is held or waited for under " + prefix + "/locks/\n"
-	for command, says := range map[string]string{
-		"list":                "nothing",
-		"list --resource sku": `nothing that matches "sku"`,
-		"queue sku":           `nothing named "sku"`,
-	} {
-		require.Equal(t, ended(cli.ExitOK, "", says+free), fencectl(t, append(append([]string{"locks"}, strings.Fields(command)...), flags...)...))
-	}
-	began := time.Now().Truncate(time.Millisecond)
-	cfg := etcd.Config{Prefix: prefix, TTL: 30 * time.Second}
-	a, b := newLocker(t, etcdserver.Client(t), cfg), newLocker(t, etcdserver.Client(t), cfg)
-	held, err := a.Acquire(t.Context(), "sku/42")
-	require.NoError(t, err)
-	alone, err := a.Acquire(t.Context(), "order/7")
-	require.NoError(t, err)
-	acquireBehind(t, b, "sku/42", 1, flags)
-	acquireBehind(t, b, "sku/42", 2, flags)
+	t.Run(inEtcd, func(t *testing.T) {
+		t.Parallel()
+		prefix, flags := onEtcd(t)
+		test(t, world{flags, "under " + prefix + "/locks/", func() closableLocker {
+			return newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix, TTL: time.Hour})
+		}, true, true, true})
+	})
+	t.Run(inPostgres, func(t *testing.T) {
+		t.Parallel()
+		dsn := migrated(t)
+		pool, err := pgxpool.New(t.Context(), dsn)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		test(t, world{[]string{"--database-url", dsn}, "in schema fence", func() closableLocker {
+			l, err := pglock.New(pool, &pglock.Config{TTL: time.Hour})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+			return l
+		}, false, false, false})
+	})
+}
 
-	states := listed(t, flags...)
-	require.Len(t, states, 2)
-	require.Equal(t, "order/7", states[0].Resource)
-	require.Equal(t, alone.Grant().Token, states[0].Token)
-	require.Zero(t, states[0].Waiters)
-	require.Nil(t, states[0].OldestWaiter)
-	sku := states[1]
-	require.Equal(t, held.Grant(), fence.Grant{Resource: sku.Resource, Epoch: sku.Epoch, Token: sku.Token, Holder: sku.Holder})
-	require.Equal(t, 2, sku.Waiters)
-	require.WithinRange(t, *sku.QueuedAt, began, *sku.OldestWaiter)
-	require.WithinRange(t, *sku.OldestWaiter, *sku.QueuedAt, time.Now())
-	require.Positive(t, sku.LeaseLeft)
-	require.Empty(t, sku.Drift)
+func TestLocks_ShowHoldersAndWaiters(t *testing.T) {
+	onEach(t, func(t *testing.T, w world) {
+		require.Empty(t, listed(t, w.flags...))
+		for command, says := range map[string]string{
+			"list":                "nothing",
+			"list --resource sku": `nothing that matches "sku"`,
+			"queue sku":           `nothing named "sku"`,
+		} {
+			says += " is held or waited for " + w.place + "\n"
+			require.Equal(t, ended(cli.ExitOK, "", says), fencectl(t, append(append([]string{"locks"}, strings.Fields(command)...), w.flags...)...))
+		}
+		began := time.Now().Truncate(time.Millisecond)
+		a, b := w.newLocker(), w.newLocker()
+		held, err := a.Acquire(t.Context(), "sku/42")
+		require.NoError(t, err)
+		alone, err := a.Acquire(t.Context(), "order/7")
+		require.NoError(t, err)
+		acquireBehind(t, b, "sku/42", 1, w.flags)
+		acquireBehind(t, b, "sku/42", 2, w.flags)
 
-	places := queued(t, "sku/42", flags)
-	require.Equal(t, held.Grant().Holder, places[0].Holder)
-	require.Equal(t, *sku.OldestWaiter, *places[1].QueuedAt)
-	for i, p := range places {
-		require.Equal(t, i, p.Place)
-		require.True(t, i == 0 || p.Token > places[i-1].Token)
-	}
-	require.Empty(t, queued(t, "sku", flags))
+		states := listed(t, w.flags...)
+		require.Len(t, states, 2)
+		require.Equal(t, "order/7", states[0].Resource)
+		require.Equal(t, alone.Grant().Token, states[0].Token)
+		require.Zero(t, states[0].Waiters)
+		require.Nil(t, states[0].OldestWaiter)
+		sku := states[1]
+		require.Equal(t, held.Grant(), fence.Grant{Resource: sku.Resource, Epoch: sku.Epoch, Token: sku.Token, Holder: sku.Holder})
+		require.Equal(t, 2, sku.Waiters)
+		require.InDelta(t, time.Hour.Seconds(), sku.LeaseLeft, 600)
 
-	require.Len(t, listed(t, append(flags, "--resource", "*4?")...), 1)
-	require.Empty(t, listed(t, append(flags, "--resource", "sku/4")...))
-	table := fencectl(t, append([]string{"locks", "list"}, flags...)...).Stdout
-	require.Regexp(t, `(?m)^RESOURCE +HOLDER +TOKEN +EPOCH +QUEUED +LEASE LEFT +WAITERS +OLDEST +CLAIMED +DRIFT$`, table)
-	require.Regexp(t, `(?m)^sku/42 +`+held.Grant().Holder+` +`+held.Grant().Token.String()+` +1 +\d+s +\d+s +2 +\d+s +- +-$`, table)
+		places := queued(t, "sku/42", w.flags)
+		require.Equal(t, held.Grant().Holder, places[0].Holder)
+		if w.queuedAt {
+			require.WithinRange(t, *sku.QueuedAt, began, *sku.OldestWaiter)
+			require.WithinRange(t, *sku.OldestWaiter, *sku.QueuedAt, time.Now())
+			require.Equal(t, *sku.OldestWaiter, *places[1].QueuedAt)
+		}
+		for i, p := range places {
+			require.Equal(t, i, p.Place)
+			require.True(t, i == 0 || p.Token > places[i-1].Token || !w.waitersTokens && p.Token == 0)
+		}
+		require.Empty(t, queued(t, "sku", w.flags))
+
+		require.Len(t, listed(t, append(w.flags, "--resource", "*4?")...), 1)
+		require.Empty(t, listed(t, append(w.flags, "--resource", "sku/4")...))
+		table := fencectl(t, append([]string{"locks", "list"}, w.flags...)...).Stdout
+		require.Regexp(t, `(?m)^RESOURCE +HOLDER +TOKEN +EPOCH +QUEUED +LEASE LEFT +WAITERS +OLDEST +CLAIMED +DRIFT$`, table)
+		require.Regexp(t, `(?m)^sku/42 +`+held.Grant().Holder+` +`+held.Grant().Token.String()+` +1 +(\d+s|-) +\d+m\d+s +2 +(\d+s|-) +- +(-|not claimed yet)$`, table)
+	})
 }
 
 func TestLocksList_ShowsTheClaimAndTheDrift(t *testing.T) {
@@ -149,56 +186,101 @@ func TestLocksList_ShowsTheClaimAndTheDrift(t *testing.T) {
 	require.Regexp(t, `(?m)^free +- +- +- +- +- +- +- +`, fencectl(t, append([]string{"locks", "list"}, flags...)...).Stdout)
 }
 
-func TestLocks_InPostgres(t *testing.T) {
+// The epoch of locks in Postgres is the database's.
+func TestEpochBump_OfLocksInPostgres(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	flags := []string{"--etcd-endpoints", "none", "--database-url", dsn}
+	flags := []string{"--locks", "postgres", "--database-url", dsn}
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	store, err := postgres.NewStore(pool, nil)
 	require.NoError(t, err)
-	newLocker := func() *pglock.Locker {
-		l, err := pglock.New(pool, &pglock.Config{TTL: time.Hour})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-		return l
-	}
-	require.Equal(t, ended(cli.ExitOK, "", "nothing is held or waited for in schema fence\n"), fencectl(t, append([]string{"locks", "list"}, flags...)...))
-	a, b := newLocker(), newLocker()
-	held, err := a.Acquire(t.Context(), "sku/42")
+	l, err := pglock.New(pool, &pglock.Config{TTL: time.Hour})
 	require.NoError(t, err)
-	_, err = a.Acquire(t.Context(), "order/7")
+	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	held, err := l.Acquire(t.Context(), "order/7")
 	require.NoError(t, err)
-	acquireBehind(t, b, "sku/42", 1, flags)
+	require.Equal(t, driftUnclaimed, listed(t, flags...)[0].Drift)
 	_, err = store.Claim(t.Context(), storage.Claim{Grant: held.Grant()})
 	require.NoError(t, err)
-
-	states := listed(t, flags...)
-	require.Len(t, states, 2)
-	require.Equal(t, []string{"order/7", driftUnclaimed}, []string{states[0].Resource, states[0].Drift})
-	sku := states[1]
-	require.Equal(t, held.Grant(), fence.Grant{Resource: sku.Resource, Epoch: sku.Epoch, Token: sku.Token, Holder: sku.Holder})
-	require.Equal(t, 1, sku.Waiters)
-	require.InDelta(t, time.Hour.Seconds(), sku.LeaseLeft, 600)
-	require.Empty(t, sku.Drift)
-	places := queued(t, "sku/42", flags)
-	require.Equal(t, held.Grant().Holder, places[0].Holder)
-	require.Zero(t, places[1].Token)
-	require.Equal(t, cli.ExitUsage, fencectl(t, append([]string{"locks", "evictions"}, flags...)...).Code)
+	require.Empty(t, listed(t, flags...)[0].Drift)
 
 	got := fencectl(t, append([]string{"epoch", "bump", "--reason", "an absurd token", "-o", "json"}, flags...)...)
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	require.Contains(t, got.Stderr, "the epoch is 2;")
-	next, err := a.Acquire(t.Context(), "order/8")
+	require.Contains(t, got.Stderr, "the epoch is 2; no etcd was asked")
+	require.NotContains(t, got.Stdout, "etcd")
+	next, err := l.Acquire(t.Context(), "order/8")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, next.Grant().Epoch)
 	_, err = store.Claim(t.Context(), storage.Claim{Grant: next.Grant()})
 	require.NoError(t, err)
 }
 
-func at(epoch, token int64, holder string) inspect.Acquisition {
-	return inspect.Acquisition{Grant: fence.Grant{Resource: "r", Epoch: epoch, Token: fence.Token(token), Holder: holder}}
+func TestLocks_FlagsSayWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	_, etcd := onEtcd(t)
+	list := func(flags ...string) clitest.Ending {
+		return fencectl(t, append([]string{"locks", "list"}, flags...)...)
+	}
+	const inSchema, underPrefix = "nothing is held or waited for in schema fence\n", "nothing is held or waited for under "
+	require.Equal(t, ended(cli.ExitOK, "", inSchema), list("--database-url", dsn))
+	require.Contains(t, list(append(etcd, "--database-url", dsn)...).Stderr, underPrefix)
+	require.Contains(t, list(append(etcd, "--locks", "etcd")...).Stderr, underPrefix)
+	env := []string{"FENCEKIT_ETCD_ENDPOINTS=" + etcd[1], "FENCEKIT_DATABASE_URL=" + dsn}
+	require.Contains(t, fencectlProcess(t, env, "locks", "list").Stderr, underPrefix)
+	require.Equal(t, ended(cli.ExitOK, "", inSchema), fencectlProcess(t, append(env, "FENCEKIT_LOCKS=postgres"), "locks", "list"))
+	requireEndings(t, []string{"locks", "list"}, []ending{
+		{[]string{"--locks", "redis"}, cli.ExitUsage, "want one of postgres, etcd"},
+		{[]string{"--locks", "postgres"}, cli.ExitUsage, "nothing says which database"},
+		{[]string{"--locks", "postgres", "--database-url", dsn, "--etcd-prefix", "x"}, cli.ExitUsage, "--etcd-prefix is about etcd, and --locks is postgres"},
+	})
+}
+
+// Each command says what the database lacks, and what the role may not do.
+func TestLocks_InADatabaseThatCantShowThem(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	admin := connect(t, dsn)
+	stranger, reader := newRole(t, dsn, "login"), newRole(t, dsn, "login")
+	as := func(role string) string { return with(t, with(t, dsn, "user", role), "password", "pw") }
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn, "--reader-role", reader).Code)
+	t.Cleanup(func() { // else the roles can't be dropped
+		_, err := admin.Exec(context.Background(), "drop owned by "+stranger+", "+reader)
+		require.NoError(t, err)
+	})
+	evict := []string{"locks", "evict", "r", "--expected-token", "1", "--reason", "x"}
+	reads := [][]string{{"locks", "list"}, {"locks", "queue", "r"}, {"locks", "watch"}, {"locks", "evictions"}}
+	all := append(reads, evict, []string{"exec", "r"})
+	for _, args := range all {
+		run := func(dsn string) clitest.Ending {
+			args := append(args, "--database-url", dsn)
+			if args[0] == "exec" {
+				args = append(args, "--", "echo", "ran")
+			}
+			return fencectlProcess(t, nil, args...)
+		}
+		for dsn, advice := range map[string]string{
+			"postgres://" + closedPort + "/shop": "Check that Postgres runs, and where",
+			pgserver.Database(t):                 "run \"fencectl migrate up\"",
+			as(stranger):                         "Connect as another role",
+		} {
+			got := run(dsn)
+			require.Equal(t, cli.ExitNotReady, got.Code, "%v: %s", args, got.Stderr)
+			require.Empty(t, got.Stdout)
+			require.Contains(t, got.Stderr, advice, args)
+		}
+	}
+	for _, args := range reads[:2] {
+		require.Equal(t, cli.ExitOK, fencectl(t, append(args, "--database-url", as(reader))...).Code)
+	}
+	require.Equal(t, ended(cli.ExitOK, "", ""), fencectl(t, "locks", "evictions", "--database-url", as(reader)))
+	require.Contains(t, fencectl(t, append(evict, "--database-url", as(reader))...).Stderr, "permission denied")
+}
+
+func at(epoch, token int64, holder string) locks.Acquisition {
+	return locks.Acquisition{Grant: fence.Grant{Resource: "r", Epoch: epoch, Token: fence.Token(token), Holder: holder}}
 }
 
 func TestDrift_ComparesTheQueueWithTheFence(t *testing.T) {
@@ -206,7 +288,7 @@ func TestDrift_ComparesTheQueueWithTheFence(t *testing.T) {
 	of := func(epoch, token int64, holder string) *fenceState {
 		return &fenceState{Epoch: epoch, Token: fence.Token(token), Holder: holder}
 	}
-	queue := []inspect.Acquisition{at(1, 5, "a"), at(1, 7, "b")}
+	queue := []locks.Acquisition{at(1, 5, "a"), at(1, 7, "b")}
 	require.Equal(t, driftUnclaimed, drift(queue, nil))
 	require.Equal(t, driftUnclaimed, drift(queue, of(1, 4, "old")))
 	require.Empty(t, drift(queue, of(1, 5, "a")))
@@ -220,92 +302,107 @@ func TestDrift_ComparesTheQueueWithTheFence(t *testing.T) {
 func TestAheadOf_TakesLaterGrantsForWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	f := &fenceState{Epoch: 1, Token: 7, Holder: "b"}
-	now := inspect.Locks{Epoch: 1, Revision: 9}
+	now := locks.Locks{Epoch: 1, Revision: 9}
 	require.False(t, aheadOf(now, "r", f), "released")
-	now.Queues = []inspect.Lock{{Resource: "r", Queue: []inspect.Acquisition{at(1, 7, "b")}}}
+	now.Queues = []locks.Lock{{Resource: "r", Queue: []locks.Acquisition{at(1, 7, "b")}}}
 	require.False(t, aheadOf(now, "r", f))
 	now.Queues[0].Queue[0] = at(1, 8, "c")
 	require.False(t, aheadOf(now, "r", f), "not claimed yet")
 	now.Queues[0].Queue[0] = at(1, 6, "a")
 	require.True(t, aheadOf(now, "r", f))
-	require.True(t, aheadOf(inspect.Locks{Epoch: 1, Revision: 6}, "r", f))
+	require.True(t, aheadOf(locks.Locks{Epoch: 1, Revision: 6}, "r", f))
 }
 
 func TestLocksWatch_WritesALineForEachChange(t *testing.T) {
-	t.Parallel()
-	prefix, flags := onEtcd(t)
-	l := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix})
-	held, err := l.Acquire(t.Context(), "sku/42")
-	require.NoError(t, err)
-	_, err = l.Acquire(t.Context(), "hidden")
-	require.NoError(t, err)
-	start := func(format string) (*bufio.Scanner, func() int) {
-		cmd := clitest.Child(t, nil, append([]string{"locks", "watch", "-o", format, "--resource", "sku/*"}, flags...)...)
-		stdout, err := cmd.StdoutPipe()
+	onEach(t, func(t *testing.T, w world) {
+		l := w.newLocker()
+		held, err := l.Acquire(t.Context(), "sku/42")
 		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		return bufio.NewScanner(stdout), func() int {
-			require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-			return clitest.ExitCode(t, cmd.Wait)
+		_, err = l.Acquire(t.Context(), "hidden")
+		require.NoError(t, err)
+		start := func(format string) (*bufio.Scanner, func() int) {
+			cmd := clitest.Child(t, nil, append([]string{"locks", "watch", "-o", format, "--resource", "sku/*"}, w.flags...)...)
+			stdout, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			return bufio.NewScanner(stdout), func() int {
+				require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+				return clitest.ExitCode(t, cmd.Wait)
+			}
 		}
-	}
-	lines, endLines := start("jsonl")
-	text, endText := start("table")
-	expect := func(kind inspect.ChangeKind) {
-		var c lockChange
-		require.NoError(t, json.Unmarshal([]byte(next(t, lines)), &c))
-		require.Equal(t, lockChange{c.At, kind, "sku/42", held.Grant().Token, 1, held.Grant().Holder}, c)
-		require.WithinDuration(t, time.Now(), c.At, time.Minute)
-		require.Equal(t, string(kind), strings.TrimSpace(strings.Split(next(t, text), "  ")[1]))
-	}
-	expect(inspect.ChangeHolds)
-	none := clitest.Child(t, nil, append([]string{"locks", "watch", "--resource", "none"}, flags...)...)
-	stderr, err := none.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, none.Start())
-	require.Equal(t, `nothing that matches "none" is held or waited for under `+prefix+"/locks/", next(t, bufio.NewScanner(stderr)))
-	require.NoError(t, none.Process.Signal(syscall.SIGINT))
-	require.Equal(t, cli.ExitOK, clitest.ExitCode(t, none.Wait))
-	require.NoError(t, held.Release(t.Context()))
-	expect(inspect.ChangeReleased)
-	require.Equal(t, cli.ExitOK, endLines())
-	require.Equal(t, cli.ExitOK, endText())
+		lines, endLines := start("jsonl")
+		text, endText := start("table")
+		expect := func(kind locks.ChangeKind, token fence.Token, holder string) {
+			t.Helper()
+			var c lockChange
+			require.NoError(t, json.Unmarshal([]byte(next(t, lines)), &c))
+			require.Equal(t, lockChange{c.At, kind, "sku/42", token, c.Epoch, holder}, c)
+			require.WithinDuration(t, time.Now(), c.At, time.Minute)
+			require.Equal(t, string(kind), strings.TrimSpace(strings.Split(next(t, text), "  ")[1]))
+		}
+		expect(locks.ChangeHolds, held.Grant().Token, held.Grant().Holder)
+		none := clitest.Child(t, nil, append([]string{"locks", "watch", "--resource", "none"}, w.flags...)...)
+		stderr, err := none.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, none.Start())
+		require.Equal(t, `nothing that matches "none" is held or waited for `+w.place, next(t, bufio.NewScanner(stderr)))
+		require.NoError(t, none.Process.Signal(syscall.SIGINT))
+		require.Equal(t, cli.ExitOK, clitest.ExitCode(t, none.Wait))
+
+		waiting := acquireBehind(t, w.newLocker(), "sku/42", 1, w.flags)
+		waits := queued(t, "sku/42", w.flags)[1]
+		expect(locks.ChangeWaits, waits.Token, waits.Holder)
+		require.NoError(t, held.Release(t.Context()))
+		then := <-waiting
+		expect(locks.ChangeReleased, held.Grant().Token, held.Grant().Holder)
+		expect(locks.ChangeHolds, then.Grant().Token, waits.Holder)
+		require.NoError(t, then.Release(t.Context()))
+		expect(locks.ChangeReleased, then.Grant().Token, waits.Holder)
+		require.Equal(t, cli.ExitOK, endLines())
+		require.Equal(t, cli.ExitOK, endText())
+	})
 }
 
 func TestLocksEvict_TakesTheLockFromItsHolderOnly(t *testing.T) {
-	t.Parallel()
-	prefix, flags := onEtcd(t)
-	a := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix})
-	b := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix})
-	held, err := a.Acquire(t.Context(), "sku/42")
-	require.NoError(t, err)
-	waiting := acquireBehind(t, b, "sku/42", 1, flags)
-	waits := queued(t, "sku/42", flags)[1]
-	evict := func(token fence.Token, reason string) clitest.Ending {
-		return fencectl(t, append([]string{"locks", "evict", "sku/42", "--expected-token", token.String(), "--reason", reason, "-o", "json"}, flags...)...)
-	}
+	onEach(t, func(t *testing.T, w world) {
+		a, b := w.newLocker(), w.newLocker()
+		held, err := a.Acquire(t.Context(), "sku/42")
+		require.NoError(t, err)
+		other, err := a.Acquire(t.Context(), "other")
+		require.NoError(t, err)
+		waiting := acquireBehind(t, b, "sku/42", 1, w.flags)
+		waits := queued(t, "sku/42", w.flags)[1]
+		evict := func(token fence.Token, reason string) clitest.Ending {
+			return fencectl(t, append([]string{"locks", "evict", "sku/42", "--expected-token", token.String(), "--reason", reason, "-o", "json"}, w.flags...)...)
+		}
 
-	got := evict(waits.Token, "it hangs")
-	require.Equal(t, cli.ExitViolated, got.Code)
-	require.Contains(t, got.Stderr, held.Grant().Holder+" holds it with token "+held.Grant().Token.String())
-	require.Empty(t, got.Stdout)
+		got := evict(held.Grant().Token+7, "it hangs")
+		require.Equal(t, cli.ExitViolated, got.Code)
+		require.Contains(t, got.Stderr, held.Grant().Holder+" holds it with token "+held.Grant().Token.String())
+		require.Empty(t, got.Stdout)
 
-	got = evict(held.Grant().Token, "it hangs")
-	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	require.Equal(t, "evicted "+held.Grant().Holder+" from sku/42; next is "+waits.Holder+" with token "+waits.Token.String()+"\n", got.Stderr)
-	var done eviction
-	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &done))
-	require.Equal(t, held.Grant(), fence.Grant{Resource: done.Resource, Epoch: done.Epoch, Token: done.Token, Holder: done.Holder})
-	require.Equal(t, "it hangs", done.Reason)
-	require.Contains(t, done.By, "@")
-	next := <-waiting
-	require.Equal(t, waits.Token, next.Grant().Token)
-	<-held.Done()
+		got = evict(held.Grant().Token, "it hangs")
+		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+		next := <-waiting
+		require.Equal(t, waits.Holder, next.Grant().Holder)
+		require.Greater(t, next.Grant().Token, held.Grant().Token)
+		require.Equal(t, "evicted "+held.Grant().Holder+" from sku/42; next is "+waits.Holder+" with token "+next.Grant().Token.String()+"\n", got.Stderr)
+		var done eviction
+		require.NoError(t, json.Unmarshal([]byte(got.Stdout), &done))
+		require.Equal(t, held.Grant(), fence.Grant{Resource: done.Resource, Epoch: done.Epoch, Token: done.Token, Holder: done.Holder})
+		require.Equal(t, "it hangs", done.Reason)
+		require.Contains(t, done.By, "@")
+		if w.evictsAlone {
+			<-held.Done()
+			require.NoError(t, other.Err())
+		}
+		require.Equal(t, w.evictsAlone, len(queued(t, "other", w.flags)) == 1)
 
-	got = evict(next.Grant().Token, "so does this")
-	require.Contains(t, got.Stderr, "no process waits")
-	require.Equal(t, cli.ExitViolated, evict(next.Grant().Token, "again").Code)
-	records := fencectl(t, append([]string{"locks", "evictions", "-o", "jsonl"}, flags...)...).Stdout
-	require.Equal(t, 2, strings.Count(records, "\n"))
-	require.Contains(t, records, `"reason":"it hangs"`)
+		got = evict(next.Grant().Token, "so does this")
+		require.Contains(t, got.Stderr, "no process waits")
+		require.Equal(t, cli.ExitViolated, evict(next.Grant().Token, "again").Code)
+		records := fencectl(t, append([]string{"locks", "evictions", "-o", "jsonl"}, w.flags...)...).Stdout
+		require.Equal(t, 2, strings.Count(records, "\n"))
+		require.Contains(t, records, `"reason":"it hangs"`)
+	})
 }

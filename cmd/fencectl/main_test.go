@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		beat(os.Args[2], len(os.Args) > 3)
 	}
 	clitest.Reexec(main)
-	for _, name := range []string{"DATABASE_URL", "SCHEMA", "OUTPUT", "TIMEOUT", "ETCD_USER", "ETCD_PASSWORD", "ETCD_PASSWORD_FILE", "ETCD_CACERT", "ETCD_CERT", "ETCD_KEY", "ETCD_PREFIX"} {
+	for _, name := range []string{"DATABASE_URL", "SCHEMA", "OUTPUT", "TIMEOUT", "LOCKS", "ETCD_USER", "ETCD_PASSWORD", "ETCD_PASSWORD_FILE", "ETCD_CACERT", "ETCD_CERT", "ETCD_KEY", "ETCD_PREFIX"} {
 		_ = os.Unsetenv("FENCEKIT_" + name) // a developer's settings are no part of the tests
 	}
 	testenv.Main(m)

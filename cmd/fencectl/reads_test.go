@@ -27,6 +27,8 @@ func readers(t *testing.T) [][]string {
 	return [][]string{
 		{"audit", "export"}, {"audit", "report", "--since", "2026-01-01", "--until", "now"}, {"audit", "verify"}, {"audit", "why", "sku/42"},
 		{"epoch", "show", "--etcd-endpoints", etcd}, {"locks", "list", "--etcd-endpoints", etcd, "--etcd-prefix", "none"},
+		{"epoch", "show", "--locks", "postgres"}, {"locks", "list", "--locks", "postgres"}, {"locks", "queue", "r", "--locks", "postgres"},
+		{"locks", "evictions", "--locks", "postgres"}, {"locks", "evict", "r", "--expected-token", "1", "--reason", "x", "--locks", "postgres"},
 		{"history", "holds"}, {"history", "policy"}, {"history", "prune", "--dry-run", "--keep", "1h"}, {"history", "release", "sku/99"},
 		{"migrate", "status"}, {"migrate", "up"},
 		{"protected"}, {"protected", "--writes"},

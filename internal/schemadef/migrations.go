@@ -31,6 +31,7 @@ var uniqueKeys = map[Part]string{
 	{"unique key", "lock_session_pkey", "lock_session"}:       "id",
 	{"unique key", "lock_waiter_pkey", "lock_waiter"}:         "resource, id",
 	{"unique key", "lock_waiter_holder_key", "lock_waiter"}:   "holder",
+	{"unique key", "lock_eviction_pkey", "lock_eviction"}:     "id",
 }
 
 // definition is how the migrations make a part.

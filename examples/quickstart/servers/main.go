@@ -38,7 +38,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop(pg)) }()
 	fmt.Fprintf(out, "Running until Ctrl-C. In another terminal:\n\nexport DATABASE_URL='%s'\n"+
-		"export FENCEKIT_DATABASE_URL=\"$DATABASE_URL\" FENCEKIT_ETCD_ENDPOINTS=none # for fencectl\n\n"+
+		"export FENCEKIT_DATABASE_URL=\"$DATABASE_URL\" # for fencectl\n\n"+
 		"For locks in etcd also:\n\nexport ETCD_ENDPOINT='%s'\nexport FENCEKIT_ETCD_ENDPOINTS=\"$ETCD_ENDPOINT\"\n", pg.DSN(), etcd.Endpoint())
 	<-ctx.Done()
 	return nil

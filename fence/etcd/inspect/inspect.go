@@ -20,11 +20,14 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/internal/locks"
 )
 
 // Inspector reads the locks and the epoch under one prefix. It is safe for concurrent use. Its methods fail with
 // ctx's error or a *fence.UnavailableError.
 type Inspector struct{ cluster *cluster.Cluster }
+
+var _ locks.Service = (*Inspector)(nil)
 
 // New returns an Inspector of the Lockers with this Config.Prefix; "" means their default. requestTimeout bounds
 // each request. New makes no request, and the Inspector never closes client. It fails with fence.ErrInvalid for
@@ -102,32 +105,15 @@ func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryR
 	return put, err
 }
 
-// Lock is the queue of a resource.
-type Lock struct {
-	Resource string
-	Queue    []Acquisition // the holder, then the waiters in order; empty if the resource is free
-}
-
-// Acquisition is one key in the queue of a resource.
-type Acquisition struct {
-	// Grant is the holder's, or the one that a waiter will get. Epoch and Holder are zero if no Locker wrote the
-	// key.
-	Grant fence.Grant
-	// Queued is when the acquisition began, by its process's clock; zero if no Locker wrote the key.
-	Queued time.Time
-	// LeaseLeft is the time until the key is deleted unless its session is renewed, in whole seconds.
-	LeaseLeft time.Duration
-
-	key   string
-	lease clientv3.LeaseID
-}
-
-// Locks are all queues at one revision of etcd.
-type Locks struct {
-	Revision int64 // lower than the tokens of later grants
-	Epoch    int64
-	Queues   []Lock
-}
+// What an Inspector shows is the same for each lock service.
+type (
+	Lock           = locks.Lock
+	Locks          = locks.Locks
+	Acquisition    = locks.Acquisition
+	Change         = locks.Change
+	Eviction       = locks.Eviction
+	NotHolderError = locks.NotHolderError
+)
 
 // Locks reads all queues, by one request and one per session for LeaseLeft.
 func (i *Inspector) Locks(ctx context.Context) (Locks, error) {
@@ -163,36 +149,34 @@ func (i *Inspector) locks(ctx context.Context, prefix string) (Locks, error) {
 }
 
 func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock, error) {
-	left, byName := map[clientv3.LeaseID]time.Duration{}, i.byResource(kvs)
-	locks := make([]Lock, 0, len(byName))
-	for _, resource := range slices.Sorted(maps.Keys(byName)) {
-		queue := byName[resource]
-		for n, a := range queue {
-			if _, known := left[a.lease]; !known {
-				seconds, err := i.timeToLive(ctx, a.lease)
+	left, all := map[int64]time.Duration{}, i.byResource(kvs)
+	for _, lock := range all {
+		for n, a := range lock.Queue {
+			if _, known := left[a.Session]; !known {
+				seconds, err := i.timeToLive(ctx, a.Session)
 				if err != nil {
 					return nil, err
 				}
-				left[a.lease] = time.Duration(max(0, seconds)) * time.Second
+				left[a.Session] = time.Duration(max(0, seconds)) * time.Second
 			}
-			queue[n].LeaseLeft = left[a.lease]
+			lock.Queue[n].LeaseLeft = left[a.Session]
 		}
-		locks = append(locks, Lock{resource, queue})
 	}
-	return locks, nil
+	return all, nil
 }
 
-func (i *Inspector) byResource(kvs []*mvccpb.KeyValue) map[string][]Acquisition {
+func (i *Inspector) byResource(kvs []*mvccpb.KeyValue) (all []Lock) {
 	queues := map[string][]Acquisition{}
 	for _, kv := range kvs {
 		if a, ok := i.acquisition(kv); ok {
 			queues[a.Grant.Resource] = append(queues[a.Grant.Resource], a)
 		}
 	}
-	for _, queue := range queues {
-		slices.SortFunc(queue, byToken)
+	for _, resource := range slices.Sorted(maps.Keys(queues)) {
+		slices.SortFunc(queues[resource], byToken)
+		all = append(all, Lock{Resource: resource, Queue: queues[resource]})
 	}
-	return queues
+	return all
 }
 
 func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
@@ -202,16 +186,16 @@ func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	}
 	v, _ := cluster.ParseLockValue(kv.Value)
 	grant := fence.Grant{Resource: resource, Epoch: v.Epoch, Token: fence.Token(kv.CreateRevision), Holder: v.Holder}
-	a := Acquisition{Grant: grant, key: string(kv.Key), lease: clientv3.LeaseID(kv.Lease)}
+	a := Acquisition{Grant: grant, Key: string(kv.Key), Session: kv.Lease}
 	if v.Queued != 0 {
 		a.Queued = time.UnixMilli(v.Queued)
 	}
 	return a, true
 }
 
-func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (seconds int64, err error) {
+func (i *Inspector) timeToLive(ctx context.Context, lease int64) (seconds int64, err error) {
 	err = i.cluster.Ask(ctx, readLocks, func(ctx context.Context) error {
-		resp, err := i.cluster.Client.TimeToLive(ctx, id)
+		resp, err := i.cluster.Client.TimeToLive(ctx, clientv3.LeaseID(lease))
 		if err == nil {
 			seconds = resp.TTL
 		}
@@ -221,14 +205,6 @@ func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (second
 }
 
 func byToken(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) }
-
-// Eviction is the record of an eviction.
-type Eviction struct {
-	Grant  fence.Grant
-	Reason string
-	By     string
-	At     time.Time // by the clock of By
-}
 
 // evictionRecord is the JSON of an Eviction. Unlike a fence.Grant's it may have an invalid grant, of a client that
 // is no Locker.
@@ -240,33 +216,14 @@ type evictionRecord struct {
 
 type plainGrant fence.Grant
 
-const evictionKept = 90 * 24 * time.Hour
-
-const maxReason = 1000
-
-// NotHolderError says that the token to evict is not the holder's. Nothing was changed.
-type NotHolderError struct {
-	Resource string
-	Expected fence.Token
-	Holder   fence.Grant // zero if there is no holder
-}
-
-func (e *NotHolderError) Error() string {
-	if e.Holder.Token == 0 {
-		return fmt.Sprintf("etcd: nothing was evicted from %s: it has no holder, and token %d was expected", e.Resource, e.Expected)
-	}
-	return fmt.Sprintf("etcd: nothing was evicted from %s: %s holds it with token %d, and %d was expected",
-		e.Resource, e.Holder.Holder, e.Holder.Token, e.Expected)
-}
-
 // Evict deletes the key of a resource's holder if its token is the expected one, and in the same transaction writes
 // a record, which etcd keeps for 90 days. A running holder learns of it by [fence.LossDeleted]. Its
 // guarded writes commit until the next holder has claimed. The error is a *NotHolderError if another or none holds
 // the resource; fence.ErrInvalid for a reason of 0 or over 1000 bytes. After any other error the eviction may have
 // taken effect.
 func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.Token, reason, by string) (Eviction, error) {
-	if reason == "" || len(reason) > maxReason || len(by) > maxReason {
-		return Eviction{}, fmt.Errorf("%w: an eviction needs a reason of 1 to %d bytes", fence.ErrInvalid, maxReason)
+	if err := locks.ValidateReason(reason, by); err != nil {
+		return Eviction{}, err
 	}
 	lock, err := i.Lock(ctx, resource)
 	if err != nil {
@@ -293,16 +250,16 @@ func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Evicti
 		return false, err
 	}
 	err = i.cluster.Ask(ctx, "evict a holder", func(ctx context.Context) error {
-		lease, err := i.cluster.Client.Grant(ctx, int64(evictionKept/time.Second))
+		lease, err := i.cluster.Client.Grant(ctx, int64(locks.EvictionKept/time.Second))
 		if err != nil {
 			return err
 		}
 		token, queue := int64(holder.Grant.Token), i.cluster.Keys.Queue(holder.Grant.Resource)
 		resp, err := i.cluster.Client.Txn(ctx).If(
-			clientv3.Compare(clientv3.CreateRevision(holder.key), "=", token), // mutant: eviction-of-any-token
+			clientv3.Compare(clientv3.CreateRevision(holder.Key), "=", token), // mutant: eviction-of-any-token
 			clientv3.Compare(clientv3.CreateRevision(queue), ">", token-1).WithPrefix(),
 		).Then(
-			clientv3.OpDelete(holder.key),
+			clientv3.OpDelete(holder.Key),
 			clientv3.OpPut(i.cluster.Keys.Evicted(holder.Grant.Resource, holder.Grant.Token), string(text), clientv3.WithLease(lease.ID)),
 		).Commit()
 		if err != nil {
@@ -326,7 +283,7 @@ func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		var r evictionRecord
 		if json.Unmarshal(kv.Value, &r) == nil {
-			all = append(all, Eviction{fence.Grant(r.Grant), r.Reason, r.By, r.At})
+			all = append(all, Eviction{Grant: fence.Grant(r.Grant), Reason: r.Reason, By: r.By, At: r.At})
 		}
 	}
 	slices.SortFunc(all, func(a, b Eviction) int { return a.At.Compare(b.At) })

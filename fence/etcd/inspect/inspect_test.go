@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
+	"github.com/fencekit/fencekit/internal/locks"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -217,9 +218,9 @@ func TestEvict_PassesTheLockOn(t *testing.T) {
 	require.WithinDuration(t, time.Now(), done.At, time.Minute)
 	record, err := client.Get(patient(t), i.cluster.Keys.Evictions(), clientv3.WithPrefix())
 	require.NoError(t, err)
-	left, err := i.timeToLive(patient(t), clientv3.LeaseID(record.Kvs[0].Lease))
+	left, err := i.timeToLive(patient(t), record.Kvs[0].Lease)
 	require.NoError(t, err)
-	require.InDelta(t, evictionKept.Seconds(), float64(left), 60)
+	require.InDelta(t, locks.EvictionKept.Seconds(), float64(left), 60)
 
 	release(t, next)
 	require.Greater(t, acquire(t, a, "sku/42").Grant().Token, next.Grant().Token)
@@ -250,7 +251,7 @@ func TestEvict_OfAHolderThatHasGoneChangesNothing(t *testing.T) {
 
 	_, err = client.Put(patient(t), queue+"0-1", "of no locker")
 	require.NoError(t, err)
-	waiter := Acquisition{Grant: again.Grant(), key: queue + "0-1"}
+	waiter := Acquisition{Grant: again.Grant(), Key: queue + "0-1"}
 	waiter.Grant.Token = fence.Token(awaitKeys(t, client, queue, 2)[1].CreateRevision)
 	requireNotEvicted(waiter, 2)
 }
@@ -273,7 +274,7 @@ func watchLocks(t testing.TB, client *clientv3.Client, cfg *etcd.Config) <-chan 
 	return changes
 }
 
-func requireChange(t testing.TB, changes <-chan Change, kind ChangeKind, token fence.Token) {
+func requireChange(t testing.TB, changes <-chan Change, kind locks.ChangeKind, token fence.Token) {
 	t.Helper()
 	got := etcdtest.Receive(t, changes)
 	require.Equal(t, kind, got.Kind)
@@ -286,29 +287,29 @@ func TestInspectorWatch_ShowsEachChange(t *testing.T) {
 	a, b := newLocker(t, client, cfg), newLocker(t, client, cfg)
 	held := acquire(t, a, "r")
 	changes := watchLocks(t, client, cfg)
-	requireChange(t, changes, ChangeHolds, held.Grant().Token)
+	requireChange(t, changes, locks.ChangeHolds, held.Grant().Token)
 
 	got := acquiring(patient(t), b, "r")
 	waits := etcdtest.Receive(t, changes)
-	require.Equal(t, ChangeWaits, waits.Kind)
+	require.Equal(t, locks.ChangeWaits, waits.Kind)
 	impatient, giveUp := context.WithCancel(patient(t))
 	gaveUp := acquiring(impatient, b, "r")
 	last := etcdtest.Receive(t, changes)
-	require.Equal(t, ChangeWaits, last.Kind)
+	require.Equal(t, locks.ChangeWaits, last.Kind)
 	giveUp()
 	require.Nil(t, <-gaveUp)
-	requireChange(t, changes, ChangeGaveUp, last.Grant.Token)
+	requireChange(t, changes, locks.ChangeGaveUp, last.Grant.Token)
 
 	release(t, held)
-	requireChange(t, changes, ChangeReleased, held.Grant().Token)
-	requireChange(t, changes, ChangeHolds, waits.Grant.Token)
+	requireChange(t, changes, locks.ChangeReleased, held.Grant().Token)
+	requireChange(t, changes, locks.ChangeHolds, waits.Grant.Token)
 	next := etcdtest.Receive(t, got)
 	require.Equal(t, waits.Grant, next.Grant())
 	key, err := client.Get(patient(t), keyOf(next))
 	require.NoError(t, err)
 	_, err = client.Revoke(patient(t), clientv3.LeaseID(key.Kvs[0].Lease))
 	require.NoError(t, err)
-	requireChange(t, changes, ChangeLeaseEnded, waits.Grant.Token)
+	requireChange(t, changes, locks.ChangeLeaseEnded, waits.Grant.Token)
 }
 
 func TestInspectorWatch_GoesOnOverACompaction(t *testing.T) {
@@ -324,7 +325,7 @@ func TestInspectorWatch_GoesOnOverACompaction(t *testing.T) {
 	l := newLocker(t, client, cfg)
 	held := acquire(t, l, "r")
 	changes := watchLocks(t, dial(t, "http://"+link.Addr()), cfg)
-	requireChange(t, changes, ChangeHolds, held.Grant().Token)
+	requireChange(t, changes, locks.ChangeHolds, held.Grant().Token)
 
 	mend := link.Cut(netfault.ToClient)
 	release(t, held)
@@ -334,6 +335,6 @@ func TestInspectorWatch_GoesOnOverACompaction(t *testing.T) {
 	require.NoError(t, err)
 	link.Reset()
 	mend()
-	requireChange(t, changes, ChangeReleased, held.Grant().Token)
-	requireChange(t, changes, ChangeHolds, again.Grant().Token)
+	requireChange(t, changes, locks.ChangeReleased, held.Grant().Token)
+	requireChange(t, changes, locks.ChangeHolds, again.Grant().Token)
 }

@@ -34,6 +34,18 @@ create table {{schema}}.lock_waiter (
 );
 create index lock_waiter_session on {{schema}}.lock_waiter (session);
 
+create table {{schema}}.lock_eviction (
+    id       bigint generated always as identity primary key,
+    resource {{schema}}.resource_name not null,
+    epoch    {{schema}}.epoch not null,
+    token    {{schema}}.token not null,
+    holder   {{schema}}.holder_name not null,
+    reason   text not null constraint lock_eviction_reason check (octet_length(reason) between 1 and 1000),
+    operator text not null constraint lock_eviction_operator check (octet_length(operator) between 1 and 1000),
+    role     text not null default session_user,
+    at       timestamptz not null default clock_timestamp()
+);
+
 -- The first five functions are called by the others, which pin the settings.
 
 -- lock_wake tells a session that something may have changed for a holder. Anyone may send such notifications, so
@@ -160,6 +172,40 @@ begin
        from (select distinct on (w.resource) w.session, w.holder
                from {{schema}}.lock_waiter w join {{schema}}.lock k on k.resource = w.resource
               where k.session = any (v_ids) and w.session <> all (v_ids) order by w.resource, w.id) o;
+end $$;
+
+-- lock_evict ends the session of a resource's owner if that has the expected token, passes the resource on, and keeps a
+-- record for 90 days. It returns the owner that it found, if any, and whether it evicted it. It waits for nothing once
+-- it has locked the resource: one that another transaction has locked just now
+-- is 55P03, and the caller tries again.
+create function {{schema}}.lock_evict(p_name text, p_token bigint, p_reason text, p_operator text)
+returns table (o_evicted boolean, o_epoch bigint, o_token bigint, o_holder text, o_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    k         {{schema}}.lock;
+    v_session bigint;
+begin
+    perform {{schema}}.raise_durability();
+    select l.session into v_session from {{schema}}.lock l where l.resource = p_name;
+    perform from {{schema}}.lock_session s where s.id = v_session and s.expires_at > clock_timestamp() for update;
+    if not found then
+        return;
+    end if;
+    select * into k from {{schema}}.lock l where l.resource = p_name for update skip locked;
+    if not found or k.session is distinct from v_session then
+        raise exception 'fencekit: the lock is just changing hands' using errcode = '55P03';
+    end if;
+    o_evicted := k.token = p_token;
+    o_epoch := k.epoch;
+    o_token := k.token;
+    o_holder := k.holder;
+    if o_evicted then
+        perform {{schema}}.lock_end(v_session), {{schema}}.lock_pass(p_name);
+        delete from {{schema}}.lock_eviction e where e.at < clock_timestamp() - interval '90 days';
+        insert into {{schema}}.lock_eviction (resource, epoch, token, holder, reason, operator)
+        values (p_name, o_epoch, o_token, o_holder, p_reason, p_operator) returning at into o_at;
+    end if;
+    return next;
 end $$;
 
 -- lock_acquire acquires resources in their order, up to the first that another holder owns or awaits. For that one
