@@ -31,6 +31,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/record"
+	"github.com/fencekit/fencekit/internal/schemadef"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -38,6 +39,7 @@ import (
 type Database struct {
 	pool   *pgxpool.Pool
 	schema string // quoted
+	tables *strings.Replacer
 	limits limits
 }
 
@@ -48,22 +50,19 @@ func Open(pool *pgxpool.Pool, schema string) (*Database, error) {
 		return nil, errors.Join(fence.ErrInvalid, errors.New("audit.Open without a pool"))
 	}
 	schema = cmp.Or(schema, postgres.DefaultSchema)
-	if _, err := postgres.Migrations(schema); err != nil {
+	tables, err := schemadef.Tables(schema)
+	if err != nil {
 		return nil, err
 	}
-	return &Database{pool: pool, schema: pgx.Identifier{schema}.Sanitize(), limits: usualLimits}, nil
+	return &Database{pool: pool, schema: pgx.Identifier{schema}.Sanitize(), tables: tables, limits: usualLimits}, nil
 }
 
-func (d *Database) qualify(sql string) string {
-	return strings.NewReplacer("@>", "@>", "@", d.schema+".").Replace(sql)
-}
-
-// collect returns the rows of a query, in which @table stands for a table of the schema. It is planned for its
+// collect returns the rows of a query, in which @table stands for a table of the schema: see schemadef.Tables. It is planned for its
 // arguments, and works behind a pooler.
 func collect[T any](ctx context.Context, d *Database, sql string, args []any, scan pgx.RowToFunc[T]) ([]T, error) {
 	var found []T
 	err := record.ReadTx(ctx, d.pool, "", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, d.qualify(sql), append([]any{pgx.QueryExecModeExec}, args...)...)
+		rows, err := tx.Query(ctx, d.tables.Replace(sql), append([]any{pgx.QueryExecModeExec}, args...)...)
 		if err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, 
 	}
 	sql := "select s.n, e.kind, e.at, coalesce(e.epoch, 0), coalesce(e.token, 0), coalesce(e.holder, ''), e.position, e.claim_position, e.tx, e.xid, coalesce(e.ops, '[]')::text, decode(e.hash, 'hex')" +
 		" from unnest($1::integer[], $2::bigint[], $3::bigint[]) with ordinality s (id, lo, hi, n)" +
-		" cross join lateral (select * from @entry where resource_id = s.id and position between s.lo and s.hi and " + where.where() +
+		" cross join lateral (select * from @entry x where resource_id = s.id and position between s.lo and s.hi and " + where.where() +
 		fmt.Sprintf(" order by position limit %d) e order by s.n, e.position limit %[1]d", r.limits.rows)
 	last := 1
 	entries, err = collect(ctx, r.Database, sql, where.args, func(row pgx.CollectableRow) (e Entry, err error) {

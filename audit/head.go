@@ -82,7 +82,7 @@ func (d *Database) CompareHeads(ctx context.Context, known []Head) (rewritten, u
 				order by x.hash = k.hash limit 1) e on true
 			where e.hash is distinct from k.hash`
 		err := record.ReadTx(ctx, d.pool, "", func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, d.qualify(query), names, seqs, hashes)
+			rows, err := tx.Query(ctx, d.tables.Replace(query), names, seqs, hashes)
 			if err != nil {
 				return err
 			}

@@ -40,7 +40,7 @@ func (t *table[T]) read(ctx context.Context, d *Database, f Filter) iter.Seq2[T,
 		return func() ([]T, error) {
 			where := conditions{args: []any{after.Resource, after.Seq}[:cursors]}
 			t.where(&where, &f)
-			sql := fmt.Sprintf("select %s from @%s where %s and %s order by %s limit %d", t.columns, t.from, condition, where.where(), t.order, d.limits.rows)
+			sql := fmt.Sprintf("select %s from @%s t where %s and %s order by %s limit %d", t.columns, t.from, condition, where.where(), t.order, d.limits.rows)
 			page, err := collect(ctx, d, sql, where.args, func(row pgx.CollectableRow) (one T, err error) {
 				err = row.Scan(t.places(&one)...)
 				return one, err

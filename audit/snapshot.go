@@ -65,7 +65,7 @@ const settings = `set transaction isolation level repeatable read; set local max
 func (d *Database) snapshot(ctx context.Context, fn func(*snapshot) error) error {
 	return record.ReadTx(ctx, d.pool, settings, func(tx pgx.Tx) error {
 		s := &snapshot{limits: d.limits, each: func(query string, places []any, each func() error) error {
-			return record.Each(ctx, tx.Conn(), d.qualify(query), places, each)
+			return record.Each(ctx, tx.Conn(), d.tables.Replace(query), places, each)
 		}}
 		if err := tx.QueryRow(ctx, "select now()").Scan(&s.at); err != nil {
 			return err

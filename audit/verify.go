@@ -59,10 +59,13 @@ func (v *verification) severalFences(name string) {
 }
 
 func (v *verification) verifyTables(s *snapshot, schema string) error {
-	all, err := schemadef.Compare(strings.Trim(schema, `"`), func(sql string, each func(kind, name, table, found string)) error {
-		var kind, name, table, found string
-		return s.each(sql, []any{&kind, &name, &table, &found}, func() error {
-			each(kind, name, table, found)
+	all, err := schemadef.Compare(strings.Trim(schema, `"`), func(sql string, columns int, each func(row []string)) error {
+		row, places := make([]string, columns), make([]any, columns)
+		for i := range row {
+			places[i] = &row[i]
+		}
+		return s.each(sql, places, func() error {
+			each(row)
 			return nil
 		})
 	})

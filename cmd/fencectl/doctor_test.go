@@ -125,6 +125,7 @@ func (i *installation) findsTroubles() {
 		{"schema-changed", cli.ExitViolated, []string{"alter table fence.resource drop constraint resource_name_key; create unique index resource_name_key on fence.resource (name) where token > 200"}, "unique key resource_name_key of the table resource isn't", ""},
 		{"schema-changed", cli.ExitViolated, []string{"create trigger \"a b\" before update on fence.resource for each row execute function suppress_redundant_updates_trigger()"}, "trigger a b of the table resource isn't Fencekit's", ""},
 		{"schema-changed", cli.ExitViolated, []string{"alter table fence.resource enable row level security", "alter table fence.history enable row level security"}, ", and so is table ", ""},
+		{"schema-changed", cli.ExitViolated, []string{"do $$ begin execute 'create or replace view fence.entry as ' || rtrim(pg_get_viewdef('fence.entry'), ';') || ' where c.token > 1'; end $$"}, "view entry isn't as the migrations make it", ""},
 		{"schema-changed", cli.ExitViolated, []string{"create table more () inherits (fence.checkpoint)"}, "table checkpoint is a parent of public.more", "drop table more"},
 		{"protection-broken", cli.ExitViolated, []string{protected, "alter table shop.stock disable trigger fencekit_protect"}, "table shop.stock, mode enforce: shop.stock lacks a trigger, or it is not enabled always", ""},
 		{"protection-broken", cli.ExitViolated, []string{"do $$ begin execute format('drop function fence.protect_%s() cascade', (select id from fence.protection)); end $$"}, "the trigger function is gone", ""},

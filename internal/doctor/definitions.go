@@ -15,11 +15,16 @@ func checkDefinitions(ctx context.Context, s *target) (found []Finding, err erro
 	if d.newer {
 		return nil, nil // checkMigrations says so
 	}
-	differences, err := schemadef.Compare(d.Schema, func(sql string, each func(kind, name, table, found string)) error {
-		type part struct{ Kind, Name, Table, Found string }
-		parts, err := rows(ctx, d, pgx.RowToStructByPos[part], sql)
-		for _, p := range parts {
-			each(p.Kind, p.Name, p.Table, p.Found)
+	differences, err := schemadef.Compare(d.Schema, func(sql string, columns int, each func(row []string)) error {
+		all, err := rows(ctx, d, func(from pgx.CollectableRow) ([]string, error) {
+			row, places := make([]string, columns), make([]any, columns)
+			for i := range row {
+				places[i] = &row[i]
+			}
+			return row, from.Scan(places...)
+		}, sql)
+		for _, row := range all {
+			each(row)
 		}
 		return err
 	})
@@ -80,6 +85,8 @@ func (d *database) undo(x schemadef.Difference) []string {
 			return nil
 		}
 		return []string{"create or replace" + strings.TrimPrefix(x.SQL, "create") + ";", d.fill("revoke all on all routines in schema {schema} from public;")}
+	case "view":
+		return []string{"create or replace" + strings.TrimPrefix(x.SQL, "create") + ";"}
 	case "unique key":
 		kind := "unique"
 		if strings.HasSuffix(x.Name, "_pkey") {

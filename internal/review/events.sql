@@ -2,4 +2,4 @@
 select coalesce(json_agg(json_build_object(
            'kind', kind, 'position', position, 'at', at, 'grant', json_build_object('epoch', epoch, 'token', token, 'holder', holder),
            'tx', tx::text, 'ops', ops, 'claim_position', claim_position) order by position), '[]')
-  from (select * from @entry where resource = $1 and 
+  from (select * from @entry x where resource = $1 and 

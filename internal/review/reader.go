@@ -20,6 +20,7 @@ import (
 
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/internal/record"
+	"github.com/fencekit/fencekit/internal/schemadef"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -28,7 +29,7 @@ import (
 type Reader struct {
 	history *audit.Database
 	pool    *pgxpool.Pool
-	schema  string // quoted
+	tables  *strings.Replacer
 }
 
 // NewReader returns a Reader of a schema. It fails as audit.Open does.
@@ -37,13 +38,14 @@ func NewReader(pool *pgxpool.Pool, schema string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{history, pool, pgx.Identifier{cmp.Or(schema, postgres.DefaultSchema)}.Sanitize()}, nil
+	tables, err := schemadef.Tables(cmp.Or(schema, postgres.DefaultSchema))
+	return &Reader{history, pool, tables}, err
 }
 
 //go:embed *.sql
 var statements embed.FS
 
-// statement returns a statement in which @table stands for a table or function of the schema.
+// statement returns a statement in which @name stands for a table or function of the schema: see schemadef.Tables.
 func statement(name string) string {
 	text, err := statements.ReadFile(name + ".sql")
 	if err != nil {
@@ -57,7 +59,7 @@ type readTx func(ctx context.Context, db record.Beginner, more string, fn func(p
 // read reads the JSON that a statement returns, and leaves into as it is if that returns no row.
 func (r *Reader) read(ctx context.Context, in readTx, into any, sql string, args ...any) error {
 	err := in(ctx, r.pool, record.NoTimeouts, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, strings.ReplaceAll(sql, "@", r.schema+"."), append([]any{pgx.QueryExecModeExec}, args...)...)
+		rows, err := tx.Query(ctx, r.tables.Replace(sql), append([]any{pgx.QueryExecModeExec}, args...)...)
 		if err != nil {
 			return err
 		}

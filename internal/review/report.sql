@@ -1,6 +1,6 @@
 -- What a Report says of the time from $1 to $2, or to now, and of the resources like $3. Lists have the first 1,000 rows.
 entry as not materialized (
-    select * from @entry
+    select * from @entry x
      where at >= $1 and at < least($2, now()) and resource like $3
        and ten_minutes between date_bin('10 minutes', $1, '2000-01-01 00:00:00Z') and date_bin('10 minutes', least($2, now()), '2000-01-01 00:00:00Z')),
 rejection as (select * from all_rejections where resource like $3 and last_at >= $1 and first_at < least($2, now())),

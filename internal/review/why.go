@@ -197,7 +197,7 @@ func (r *Reader) Why(ctx context.Context, q Question) (*Explanation, error) {
 	case s.Entry != nil:
 		err = r.readEntry(ctx, s)
 	default:
-		err = r.read(ctx, record.ReadTx, &s.Last, "select to_json(position) from @current_fence where resource = $1", q.Resource)
+		err = r.read(ctx, record.ReadTx, &s.Last, "select to_json(position) from @current_fence x where resource = $1", q.Resource)
 	}
 	if err != nil {
 		return nil, err

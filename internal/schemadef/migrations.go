@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -40,18 +41,21 @@ type definition struct {
 	sql  string // Difference.SQL
 }
 
+// view is a view, and the query that it stands for.
+type view struct{ name, query string }
+
 // made is what the migrations make.
 type made struct {
 	parts    map[Part]definition
 	tables   []string
-	views    []string
+	views    []view
 	unlogged []string // those of them that a crash empties, on purpose
 }
 
 var (
 	statementStart  = regexp.MustCompile(`(?m)^create `)
 	tablePattern    = regexp.MustCompile(`^create (unlogged )?table "\w+"\.(\w+)`)
-	viewPattern     = regexp.MustCompile(`^create view "\w+"\.(\w+)`)
+	viewPattern     = regexp.MustCompile(`(?s)^create view "\w+"\.(\w+) as\n(.*?);\n\n`)
 	triggerPattern  = regexp.MustCompile(`(?s)^create (?:constraint )?trigger (\w+) .*? on "\w+"\.(\w+)\s[^;]*`)
 	functionPattern = regexp.MustCompile(`(?s)^create (?:function|procedure) "\w+"\.(\w+)\(.*?\nlanguage (.*?)(?: as (\$\$)|\s(?:return|begin atomic)\s)`)
 )
@@ -80,7 +84,27 @@ func Relations() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(m.tables, m.views...), nil
+	names := m.tables
+	for _, v := range m.views {
+		names = append(names, v.name)
+	}
+	return names, nil
+}
+
+// Tables returns what replaces @name in a statement by the table or function of a schema. A view of the record becomes
+// the query that the migrations make it of, in parentheses, since whoever owns a view can make it hide rows.
+func Tables(schema string) (*strings.Replacer, error) {
+	m, err := read(schema)
+	if err != nil {
+		return nil, err
+	}
+	pairs := []string{"@>", "@>"}                // an operator
+	for _, v := range slices.Backward(m.views) { // the longer of two names that begin alike comes first
+		if slices.Contains(ofRecord, v.name) {
+			pairs = append(pairs, "@"+v.name, "("+v.query+")")
+		}
+	}
+	return strings.NewReplacer(append(pairs, "@", `"`+schema+`".`)...), nil
 }
 
 // add adds what the first statement of a text makes.
@@ -91,7 +115,8 @@ func (m *made) add(text, prefix string) {
 			m.unlogged = append(m.unlogged, t[2])
 		}
 	} else if v := viewPattern.FindStringSubmatch(text); v != nil {
-		m.views = append(m.views, v[1])
+		m.views = append(m.views, view{v[1], v[2]})
+		m.parts[Part{"view", v[1], ""}] = definition{sql: strings.TrimSuffix(v[0], ";\n\n")}
 	} else if t := triggerPattern.FindStringSubmatch(text); t != nil {
 		sql := strings.Join(strings.Fields(t[0]), " ")
 		m.parts[Part{"trigger", t[1], t[2]}] = definition{strings.ReplaceAll(sql, prefix, "."), sql}

@@ -27,6 +27,8 @@ const partsQuery = `
 	  from fenced c join pg_index i on i.indrelid = c.oid join pg_class x on x.oid = i.indexrelid
 	 where i.indisunique
 	union all
+	select 'view', c.relname::text, '', '' from pg_class c where c.relnamespace = '"$schema"'::regnamespace and c.relkind = 'v'
+	union all
 	select 'table', c.relname::text, '', w.weakness
 	  from fenced c
 	  cross join lateral (select 'no plain table' where c.relkind <> 'r'

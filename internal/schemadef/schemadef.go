@@ -1,10 +1,11 @@
 // Package schemadef compares a schema with what the migrations make there to protect its tables:
-// triggers, unique keys and functions. It is for this module's own use: package audit and
+// triggers, unique keys, functions and views. It is for this module's own use: package audit and
 // "fencectl doctor".
 //
 // What the migrations make is read from their SQL. The server doesn't keep the text of a function in
-// standard SQL: of such a one only the language and the settings are compared. Not compared are
-// columns, checks, domains, views and grants.
+// standard SQL: of such a one only the language and the settings are compared. It keeps none of a view either, and
+// prints it as each version likes: the plans of the view and of its query are compared instead. Not compared are
+// columns, checks, domains, grants, and the views of protected tables.
 package schemadef
 
 import (
@@ -16,7 +17,7 @@ import (
 
 // Part is a part of a schema.
 type Part struct {
-	Kind  string // "trigger", "unique key", "function" or "table"
+	Kind  string // "trigger", "unique key", "function", "view" or "table"
 	Name  string
 	Table string // of a trigger or a unique key
 }
@@ -36,18 +37,21 @@ type Difference struct {
 	SQL   string // the statement that makes it, without a semicolon; "" if it has none of its own
 }
 
+// Query calls each with every row of a statement that returns texts in so many columns. Its search_path has to be
+// pg_catalog.
+type Query func(sql string, columns int, each func(row []string)) error
+
 // Compare returns how a schema differs from what the migrations make: what is there first, and what
-// is missing after it. It calls query with a statement, which has to call each with the columns of every
-// row. The search_path of query has to be pg_catalog. Compare fails if query does.
-func Compare(schema string, query func(sql string, each func(kind, name, table, found string)) error) ([]Difference, error) {
+// is missing after it. It fails if query does.
+func Compare(schema string, query Query) ([]Difference, error) {
 	m, err := read(schema)
 	if err != nil {
 		return nil, err
 	}
 	var all []Difference
 	missing := maps.Clone(m.parts)
-	err = query(m.query(schema), func(kind, name, table, found string) {
-		part := Part{kind, name, table}
+	err = query(m.query(schema), 4, func(row []string) {
+		part, found := Part{row[0], row[1], row[2]}, row[3]
 		delete(missing, part)
 		if want, ok := m.parts[part]; found != want.text && (ok || part.weakens()) {
 			all = append(all, Difference{part, want.text, found, want.sql})
@@ -56,11 +60,43 @@ func Compare(schema string, query func(sql string, each func(kind, name, table, 
 	if err != nil {
 		return nil, err
 	}
+	for _, v := range m.views {
+		part := Part{"view", v.name, ""}
+		if _, gone := missing[part]; gone || !slices.Contains(ofRecord, v.name) {
+			continue
+		}
+		switch same, err := v.is(schema, query); {
+		case err != nil:
+			return nil, err
+		case !same:
+			all = append(all, Difference{part, "its query", "another query", m.parts[part].sql})
+		}
+	}
 	gone := slices.SortedFunc(maps.Keys(missing), func(a, b Part) int { return strings.Compare(a.String(), b.String()) })
 	for _, part := range gone {
 		all = append(all, Difference{Part: part, Want: missing[part].text, SQL: missing[part].sql})
 	}
 	return all, nil
+}
+
+// ofRecord are the views that auditors read, as whoever calls Compare may.
+var ofRecord = []string{"entry", "entry_operation", "current_fence"}
+
+// is reports whether the schema's view has the plan of the query that the migrations make it of. The planner's
+// statistics may change in between: then the view's plan has changed too, and is compares again.
+func (v view) is(schema string, query Query) (bool, error) {
+	for {
+		var plans [3]string
+		for i, from := range []string{`"` + schema + `".` + v.name, "(" + v.query + ")", `"` + schema + `".` + v.name} {
+			err := query("explain (verbose, costs off) select * from "+from+" v", 1, func(row []string) { plans[i] += row[0] + "\n" })
+			if err != nil {
+				return false, err
+			}
+		}
+		if same := plans[0] == plans[1]; same || plans[0] == plans[2] {
+			return same, nil
+		}
+	}
 }
 
 // weakens reports whether a part that the migrations don't make weakens what they make. Other
@@ -96,6 +132,8 @@ func (d Difference) consequence() string {
 		return "rows could be changed or deleted"
 	case d.Kind == "unique key":
 		return "rows could be doubled"
+	case d.Kind == "view":
+		return "it could hide rows from whoever reads it with SQL"
 	}
 	return "statements may not do what they should"
 }
