@@ -118,6 +118,8 @@ const (
 	InvalidEpoch UnavailableReason = "invalid epoch"
 	// Proxied: a proxy answers in place of the lock service. Holders may learn late that a lease has ended.
 	Proxied UnavailableReason = "a proxy answers"
+	// Imitated: a server answers that speaks the lock service's protocol, but doesn't do what it says.
+	Imitated UnavailableReason = "an imitation answers"
 	// QueueLost: the call lost its position in the queue. Acquire again.
 	QueueLost UnavailableReason = "queue position lost"
 )

@@ -77,6 +77,9 @@ func (l *Locker) isClosed() bool { return l.closing.IsClosed() }
 // nothing, shows that a majority answers, that there is space, that the client's user has the rights (with
 // Config.MutexKeys not those to lock keys), and that etcd has not gone back. The errors are those of Acquire.
 //
+// The first Check of a Locker, or an earlier acquisition, also puts a key under <prefix>/void/, reads it back and
+// deletes it. It fails, with the Reason fence.Imitated, if the server only imitates etcd, as kine does.
+//
 // Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers. Acquire works
 // there, but see the package comment.
 func (l *Locker) Check(ctx context.Context) error {

@@ -110,7 +110,7 @@ func TestReuse_LateRequestsSpareTheNextKey(t *testing.T) {
 	acquires := func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, name) && len(txn.Compare) > 1 }
 	for what, match := range map[string]func(*pb.TxnRequest) bool{
 		"release":  etcdtest.Deletes,
-		"void":     func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, "/void/") },
+		"void":     etcdtest.IsVoid,
 		"acquire":  acquires,
 		"proclaim": isProclaim,
 	} {
@@ -251,7 +251,7 @@ func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 	t.Parallel()
 	lost, came, allowed := etcdtest.NewLateTxn(etcdtest.IsAcquire), make(chan struct{}, 10), make(chan struct{}, 1)
 	voids := etcdtest.OnTxn(func(ctx context.Context, txn *pb.TxnRequest, send func() error) error {
-		if etcdtest.Puts(txn, "/void/") {
+		if etcdtest.IsVoid(txn) {
 			came <- struct{}{}
 			select {
 			case <-allowed:

@@ -40,7 +40,7 @@ func checkGrants(ctx context.Context, s *target) (_ []Finding, err error) {
 	}
 	id := map[fence.UnavailableReason]string{
 		fence.Denied: "etcd-denied", fence.Limited: "etcd-limits-low", fence.Proxied: "etcd-proxied",
-		fence.InvalidEpoch: "epoch-key-invalid", fence.Unreachable: "etcd-unreachable",
+		fence.InvalidEpoch: "epoch-key-invalid", fence.Unreachable: "etcd-unreachable", fence.Imitated: "etcd-imitated",
 	}[away.Reason]
 	l.noEpoch, l.proxied, l.silent = away.Reason == fence.InvalidEpoch, away.Reason == fence.Proxied, away.Reason == fence.Unreachable
 	l.readable = l.noEpoch || l.proxied || away.Reason == fence.NoSpace

@@ -3,6 +3,7 @@ package cluster
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,7 @@ type Cluster struct {
 	*watermark
 	turn       atomic.Uint32
 	rechecking atomic.Bool
+	genuine    atomic.Int64 // the restarts of the mark under which CheckServer succeeded, plus 1
 }
 
 func New(client *clientv3.Client, names Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
@@ -141,9 +143,55 @@ func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	return c.report(c.sawEpoch(sent, e))
 }
 
+// CheckServer returns an error with the reason fence.Imitated if the server puts a value under the key that a Txn
+// compares, instead of the one that it names: then each process would find its own lock key alone, or none (F2). It
+// asks once, and again after Recover, when another server may answer. Its key lives under id, or else under a lease
+// of its own.
+func (c *Cluster) CheckServer(ctx context.Context, id clientv3.LeaseID) error {
+	asking := int64(c.Sending().restarts) + 1
+	if c.genuine.Load() >= asking {
+		return nil
+	}
+	if id == clientv3.NoLease {
+		lease, err := c.Client.Grant(ctx, 1+int64(c.RequestTimeout/time.Second)) // it outlives ctx
+		if err != nil {
+			return err
+		}
+		id = lease.ID
+		defer func() { _, _ = c.Client.Revoke(ctx, id) }()
+	}
+	compared := c.Keys.Void(id) + "-" + crand.Text()
+	named := compared + "-named"
+	// In this form kine takes a Txn.
+	_, err := c.Commit(ctx, c.Client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(compared), "=", 0)).
+		Then(clientv3.OpPut(named, "", clientv3.WithLease(id))).
+		Else(clientv3.OpGet(named)))
+	if err != nil {
+		return err
+	}
+	found, err := c.Client.Get(ctx, named)
+	switch {
+	case err != nil:
+		return err
+	case len(found.Kvs) == 0:
+		return Because(fence.Imitated, "etcd: the server at %s has etcd's API and isn't etcd, as kine in k3s: it puts a value under "+
+			"another key than a transaction says, so locks there would exclude nobody; give the client the endpoints of etcd's members",
+			c.endpoints())
+	}
+	if _, err := c.Client.Delete(ctx, named); err != nil {
+		return err
+	}
+	c.genuine.Store(asking)
+	return nil
+}
+
 // Probe asks whether etcd would take an acquisition. Its Txn needs the same rights and space, but never writes.
 func (c *Cluster) Probe(ctx context.Context) error {
 	if err := c.Recover(ctx); err != nil {
+		return err
+	}
+	if err := c.CheckServer(ctx, clientv3.NoLease); err != nil {
 		return err
 	}
 	acquisition := []clientv3.Op{clientv3.OpPut(c.Keys.Void(clientv3.NoLease), "")}

@@ -148,3 +148,5 @@ func Deletes(txn *pb.TxnRequest) bool {
 }
 
 func IsAcquire(txn *pb.TxnRequest) bool { return Puts(txn, "/locks/") }
+
+func IsVoid(txn *pb.TxnRequest) bool { return len(txn.Compare) == 0 && Puts(txn, "/void/") }

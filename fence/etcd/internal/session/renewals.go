@@ -32,7 +32,10 @@ func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	if err != nil {
 		return 0, 0, err
 	}
-	return resp.ID, time.Duration(resp.TTL) * time.Second, r.cluster.Check(sent, resp.ResponseHeader)
+	if err := r.cluster.Check(sent, resp.ResponseHeader); err != nil {
+		return 0, 0, err
+	}
+	return resp.ID, time.Duration(resp.TTL) * time.Second, r.cluster.CheckServer(ctx, resp.ID)
 }
 
 // KeepAlive opens a new stream at once if the kept one has died or its token has expired. A silent member returns
