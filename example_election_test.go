@@ -22,7 +22,7 @@ func restock(ctx context.Context, g *fencekit.Guard, address string) error {
 	}
 	for {
 		err := lead(ctx, g, election, address)
-		if !campaignAgain(err) {
+		if !guard.SafeToStartOver(err) {
 			return err
 		}
 		log.Printf("restocker campaigns again: %v", err)
@@ -32,13 +32,6 @@ func restock(ctx context.Context, g *fencekit.Guard, address string) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// campaignAgain: another process leads or is about to, or a server is away. After an unknown outcome
-// too, as receive begins by reading what is left.
-func campaignAgain(err error) bool {
-	return errors.Is(err, fence.ErrLeaseLost) || errors.As(err, new(*guard.RejectedError)) ||
-		errors.Is(err, guard.ErrUnknownOutcome) || guard.SafeToRetry(err)
 }
 
 func lead(ctx context.Context, g *fencekit.Guard, election fence.Election, address string) error {
