@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -152,6 +153,19 @@ func TestPoll_MakesUpForLostNotifications(t *testing.T) {
 	receive(t, contended)
 	release(t, held)
 	granted(t, waiting)
+}
+
+// A queue of notifications that is full would fail the COMMIT. PostgreSQL 15's takes 8 GB, so the threshold is lowered.
+func TestNotify_SendsNothingWhileTheQueueIsFull(t *testing.T) {
+	t.Parallel()
+	conn, err := newPool(t).Acquire(patient(t))
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(patient(t), "listen fencekit_1; select fence.lock_wake(1, 'full', 0.0); select fence.lock_wake(1, 'not full')")
+	require.NoError(t, err)
+	woken, err := conn.Conn().WaitForNotification(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, hex.EncodeToString([]byte("not full")), woken.Payload)
 }
 
 func TestNotify_WakesWithoutAPoll(t *testing.T) {

@@ -49,10 +49,14 @@ create table {{schema}}.lock_eviction (
 -- The first five functions are called by the others, which pin the settings.
 
 -- lock_wake tells a session that something may have changed for a holder. Anyone may send such notifications, so
--- they say no more.
-create function {{schema}}.lock_wake(p_session bigint, p_holder text) returns void
+-- they say no more. A COMMIT that finds the server's queue of notifications full fails, and with it the release or
+-- grant. So none is sent while the queue is filled to p_full: whoever waits looks each second besides.
+create function {{schema}}.lock_wake(p_session bigint, p_holder text, p_full double precision default 0.9) returns void
 language plpgsql as $$
 begin
+    if pg_notification_queue_usage() >= p_full then
+        return;
+    end if;
     perform pg_notify('fencekit_' || to_hex(p_session), encode(convert_to(p_holder, 'UTF8'), 'hex'));
 end $$;
 
