@@ -5,7 +5,6 @@ import (
 	"database/sql"
 
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect/pgdialect"
 )
 
 type bunStock struct {
@@ -24,13 +23,16 @@ type bunEvent struct {
 	Qty   int64
 }
 
-// bunDialect is shared: it keeps what bun has learnt about the models. Its defaults need no connection.
-var bunDialect = pgdialect.New()
-
-// SellBun is a sale with bun.
-func SellBun(ctx context.Context, db *sql.DB, sku string, n int64) error {
-	return sellBun(ctx, bun.NewDB(db, bunDialect), sku, n)
+// Bun returns a sale with base's dialect, which keeps what bun has learnt about the models.
+func Bun(base *bun.DB) func(ctx context.Context, db *sql.DB, sku string, n int64) error {
+	return func(ctx context.Context, db *sql.DB, sku string, n int64) error {
+		return sellBun(ctx, bindBun(base, db), sku, n)
+	}
 }
+
+// bindBun returns a bun.DB on db. base's resolver of connections stays behind, as its hooks and options do: give
+// NewDB again those that choose no connection.
+func bindBun(base *bun.DB, db *sql.DB) *bun.DB { return bun.NewDB(db, base.Dialect()) }
 
 // sellBun is as it was.
 func sellBun(ctx context.Context, db *bun.DB, sku string, n int64) error {

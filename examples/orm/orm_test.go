@@ -16,8 +16,11 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
@@ -82,17 +85,19 @@ func (s *shop) require(want rows) {
 type sell = func(ctx context.Context, db *sql.DB, sku string, n int64) error
 
 // baseGORM is the *gorm.DB that a service has, on its own pool. GORM writes through that where it isn't bound.
-func baseGORM(t *testing.T, pool *pgxpool.Pool) *gorm.DB {
+func baseGORM(t *testing.T, pool *pgxpool.Pool, config *gorm.Config) *gorm.DB {
 	t.Helper()
 	db := stdlib.OpenDBFromPool(pool)
 	t.Cleanup(func() { _ = db.Close() })
-	base, err := gorm.Open(postgres.New(postgres.Config{Conn: db}))
+	config.Logger = logger.Discard
+	config.PrepareStmtTTL = noExpiry // the goroutines that TestMain looks for can then only be those of a bound GORM
+	base, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), config)
 	require.NoError(t, err)
 	return base
 }
 
 func sales(t *testing.T, s *shop) map[string]sell {
-	return map[string]sell{"GORM": GORM(baseGORM(t, s.pool)), "bun": SellBun, "ent": SellEnt, "sqlx": SellSqlx, "sqlc": SellSqlc}
+	return map[string]sell{"GORM": GORM(baseGORM(t, s.pool, &gorm.Config{})), "bun": Bun(bun.NewDB(nil, pgdialect.New())), "ent": SellEnt, "sqlx": SellSqlx, "sqlc": SellSqlc}
 }
 
 func TestSales_WriteStockAndOutboxTogether(t *testing.T) {
@@ -139,7 +144,7 @@ func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(f
 // A *gorm.DB that a function took from elsewhere.
 func TestSales_AnUnboundGORMIsFound(t *testing.T) {
 	s := newShop(t)
-	base := baseGORM(t, s.pool)
+	base := baseGORM(t, s.pool, &gorm.Config{})
 	v := &verdict{TB: t}
 	guardtest.RequireFenced(v, s.store, "sku/42", func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
 		return Guarded(ctx, p.Guard, "42", 1, func(ctx context.Context, _ *sql.DB, sku string, n int64) error {

@@ -1,7 +1,7 @@
 // Package orm has one sale written with each of GORM, bun, ent, sqlx and sqlc's code for database/sql, and one that
 // inserts a job of river. Each sale takes from the stock and writes an event into an outbox, in a guarded
-// transaction. What a service that had a *sql.DB or a *gorm.DB changes is Guarded, and bindGORM; and once its
-// start-up: a pool, and a Guard on it.
+// transaction. What a service that had a *sql.DB, a *gorm.DB or a *bun.DB changes is Guarded, bindGORM or bindBun; and
+// once its start-up: a pool, and a Guard on it.
 package orm
 
 import (
