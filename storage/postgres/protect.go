@@ -71,8 +71,8 @@ const protectLockTimeout = 5 * time.Second
 //
 // Call it again to change or repair a protection, and after adding a partition or an inheriting table; an empty
 // ResourceExpr or Mode then leaves what is there. Otherwise an empty Mode is ProtectAudit. The pool's role must own
-// the schema and the table (*NotReadyError with MissingRights). A bad Protection, such as an expression that fails
-// for a row, is fence.ErrInvalid.
+// the schema and the table (*NotReadyError with MissingRights). A bad Protection is fence.ErrInvalid, such as an
+// expression that fails for a row, or names a virtual generated column, which triggers don't see.
 func Protect(ctx context.Context, pool *pgxpool.Pool, schema string, p Protection) (Protection, error) {
 	if p.Table == "" || p.Mode != "" && p.Mode != ProtectAudit && p.Mode != ProtectEnforce {
 		return Protection{}, fmt.Errorf("%w: postgres.Protection needs a Table, and ProtectAudit, ProtectEnforce or nothing as its Mode", fence.ErrInvalid)

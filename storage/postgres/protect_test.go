@@ -104,6 +104,8 @@ func TestProtect_RejectsWhatItCannotProtect(t *testing.T) {
 	mustExec(t, r.admin, "create view v as select * from item; create table whole (n text) partition by range (n); create table part partition of whole default; create table top (n text); create table below () inherits (top); create table owned (n int); alter table owned owner to "+r.names.App)
 	protect(t, r.admin, "whole", "n", postgres.ProtectAudit)
 	protect(t, r.admin, "below", "n", postgres.ProtectAudit)
+	// Servers before 18 read what 18 writes for "virtual".
+	mustExec(t, r.admin, "create table made (n int, g text generated always as ('sku/' || n) stored, gn int); update pg_attribute set attgenerated = 'v' where attrelid = 'made'::regclass and attname = 'g'")
 	before := schemaOf(t, r.dsn)
 	for name, p := range map[string]postgres.Protection{
 		"no resource":                   {Table: "item", Mode: postgres.ProtectEnforce},
@@ -121,7 +123,11 @@ func TestProtect_RejectsWhatItCannotProtect(t *testing.T) {
 	}
 	_, err := postgres.Protect(t.Context(), r.app, "", postgres.Protection{Table: "owned", ResourceExpr: "n", Mode: postgres.ProtectAudit})
 	requireNotReady(t, err, postgres.MissingRights)
+	_, err = postgres.Protect(t.Context(), r.admin, "", postgres.Protection{Table: "made", ResourceExpr: "G", Mode: postgres.ProtectEnforce})
+	require.ErrorIs(t, err, fence.ErrInvalid)
+	require.ErrorContains(t, err, "or declare it stored")
 	require.Equal(t, before, schemaOf(t, r.dsn))
+	protect(t, r.admin, "made", "gn", postgres.ProtectEnforce)
 }
 
 func schemaOf(t testing.TB, dsn string) string {

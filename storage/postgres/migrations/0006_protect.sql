@@ -188,6 +188,7 @@ create constraint trigger pending_write_sealed after insert or update of round o
 alter table {{schema}}.pending_write enable always trigger pending_write_sealed;
 
 -- resource_block is the block of PL/pgSQL that evaluates the expression for a row, a variable, without a query.
+-- A virtual generated column is null in a trigger's row, so the expression doesn't find it.
 create function {{schema}}.resource_block(p_relation regclass, p_resource text, p_row text) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return format($body$
@@ -199,7 +200,7 @@ return format($body$
         end;$body$,
     (select coalesce(string_agg(format(E'\n            %I %s := %s.%1$I;', a.attname, format_type(a.atttypid, a.atttypmod), p_row), '' order by a.attname in ('new', 'old'), a.attnum), '')
        from pg_attribute a
-      where a.attrelid = p_relation and a.attnum > 0 and not a.attisdropped and strpos(lower(p_resource), lower(replace(a.attname, '"', '""'))) > 0),
+      where a.attrelid = p_relation and a.attnum > 0 and not a.attisdropped and a.attgenerated <> 'v' and strpos(lower(p_resource), lower(replace(a.attname, '"', '""'))) > 0),
     p_resource);
 
 -- trigger_branch is the part of a protected table's trigger function for one of the rows old and new.
@@ -277,7 +278,9 @@ begin
     execute format('drop function %s', v_function);
 exception when syntax_error_or_access_rule_violation or data_exception or integrity_constraint_violation or plpgsql_error then
     if v_any or sqlstate like '42%' then
-        raise exception 'fencekit: % can''t be protected: its resource can''t be evaluated: %', p_relation, sqlerrm
+        raise exception 'fencekit: % can''t be protected: its resource can''t be evaluated: %', p_relation, sqlerrm || case
+            when sqlstate = '42703' and exists (select from pg_attribute where attrelid = p_relation and attgenerated = 'v')
+            then ' (a trigger doesn''t see virtual generated columns, the default from PostgreSQL 18 on: name the columns that it is made of, or declare it stored)' else '' end
             using errcode = 'ZF007', hint = 'The expression names columns without the table, and functions with their schema.';
     end if;
 end $$;
