@@ -360,7 +360,7 @@ func (s *Statement) shares() bool {
 		return false // it may look at its context, which would be another call's
 	}
 	command, _ := sqlwords.Next(s.sql)
-	return slices.Contains(rowCommands, command) && !sqlwords.Contains(s.sql, "set_config")
+	return slices.Contains(rowCommands, command) && !sqlwords.Mentions(s.sql, "set_config")
 }
 
 func (b *Batch) mentionsDeferrable() bool {

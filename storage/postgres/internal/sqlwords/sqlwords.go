@@ -1,4 +1,4 @@
-// Package sqlwords reads the first words of SQL statements.
+// Package sqlwords reads what SQL statements begin with, and a few words that they have.
 package sqlwords
 
 import (
@@ -6,76 +6,115 @@ import (
 	"unicode/utf8"
 )
 
-// Next returns the first word of sql in lower case, and the rest. It skips white space, comments, parentheses and
-// semicolons.
-func Next(sql string) (word, rest string) {
-	for {
-		sql = strings.TrimLeft(sql, WhiteSpace+"(;")
-		switch {
-		case strings.HasPrefix(sql, "--"):
-			sql = strings.TrimLeftFunc(sql, inLine)
-		case strings.HasPrefix(sql, "/*"):
-			sql = sql[commentLength(sql):]
-		default:
-			rest = strings.TrimLeft(sql, letters)
-			return strings.ToLower(sql[:len(sql)-len(rest)]), rest
-		}
-	}
-}
-
 const WhiteSpace = " \t\r\n\f\v"
 
-const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-func commentLength(sql string) int {
-	depth := 0
-	for i := 0; i < len(sql); i++ {
-		switch {
-		case strings.HasPrefix(sql[i:], "/*"):
-			depth, i = depth+1, i+1
-		case strings.HasPrefix(sql[i:], "*/"):
-			if depth, i = depth-1, i+1; depth == 0 {
-				return i + 1
-			}
+// Next returns the first word of sql in lower case, or "" if it begins with something else, and the rest. It skips
+// white space, comments, parentheses and semicolons.
+func Next(sql string) (first, rest string) {
+	for {
+		first, rest = next(sql, false)
+		if first != "(" && first != ";" {
+			break
 		}
+		sql = rest
 	}
-	return len(sql)
+	if wordLength(first) < max(len(first), 1) {
+		return "", sql
+	}
+	return first, rest
 }
 
 // AnyControlsTransaction reports whether a statement in text begins or ends a transaction, whatever
 // standard_conforming_strings is. It is true of a text that isn't UTF-8: in some encodings a part of a character
 // looks like a backslash.
 func AnyControlsTransaction(text string) bool {
-	return !utf8.ValidString(text) || anyControlsTransaction(text, false) || strings.Contains(text, `\`) && anyControlsTransaction(text, true)
+	return !utf8.ValidString(text) || anyStatement(text, ControlsTransaction)
 }
 
-func anyControlsTransaction(text string, escapes bool) bool {
-	for text != "" {
-		if ControlsTransaction(text) {
-			return true
+// AnyCopies reports whether a statement in text is a COPY FROM STDIN or TO STDOUT, whose rows are no part of it,
+// whatever standard_conforming_strings is.
+func AnyCopies(text string) bool {
+	return Mentions(text, "stdin", "stdout") && anyStatement(text, copies)
+}
+
+func anyStatement(text string, is func(string) bool) bool {
+	escapes := false
+	for {
+		for statement := range statements(text, escapes) {
+			if is(statement) {
+				return true
+			}
 		}
-		text = text[statementLength(text, escapes):]
+		if escapes || !strings.Contains(text, `\`) {
+			return false
+		}
+		escapes = true
 	}
-	return false
+}
+
+// copies looks for STDIN or STDOUT, which mean the same, behind the first FROM or TO that is none of a query's.
+func copies(sql string) bool {
+	first, sql := Next(sql)
+	if first != "copy" {
+		return false
+	}
+	depth, before := 0, ""
+	for {
+		var token string
+		switch token, sql = next(sql, false); token {
+		case "":
+			return false
+		case "(":
+			depth++
+		case ")":
+			depth--
+		case "from", "to":
+			if depth == 0 && before != "." {
+				where, _ := next(sql, false)
+				return where == "stdin" || where == "stdout"
+			}
+		}
+		before = token
+	}
 }
 
 // MentionsDeferrable reports whether text has DEFERRABLE or DEFERRED. Without them it makes nothing that runs at
 // COMMIT, unless it puts the words together.
-func MentionsDeferrable(text string) bool { return Contains(text, "deferr") }
+func MentionsDeferrable(text string) bool { return Mentions(text, "deferrable", "deferred") }
 
-func Forgets(text string) bool { return Contains(text, "deallocate") || Contains(text, "discard") }
+func Forgets(text string) bool { return Mentions(text, "deallocate", "discard") }
 
-func Contains(text, word string) bool {
+// Mentions reports whether text has one of the words, in a literal for one. In a text with a backslash they may be
+// parts of others, since an escape may end in a letter.
+func Mentions(text string, words ...string) bool {
+	parts := strings.Contains(text, `\`)
+	for _, word := range words {
+		for rest := text; ; {
+			i := indexFold(rest, word)
+			if i < 0 {
+				break
+			}
+			start := len(text) - len(rest) + i
+			end := start + len(word)
+			if parts || (start == 0 || !inName(text[start-1])) && (end == len(text) || !inName(text[end])) {
+				return true
+			}
+			rest = text[end:]
+		}
+	}
+	return false
+}
+
+func indexFold(text, word string) int {
 	first := word[:1] + strings.ToUpper(word[:1])
-	for {
-		i := strings.IndexAny(text, first)
-		if i < 0 || len(text)-i < len(word) {
-			return false
+	for at := 0; ; at++ {
+		i := strings.IndexAny(text[at:], first)
+		if at += i; i < 0 || len(text)-at < len(word) {
+			return -1
 		}
-		if strings.EqualFold(text[i:i+len(word)], word) {
-			return true
+		if strings.EqualFold(text[at:at+len(word)], word) {
+			return at
 		}
-		text = text[i+1:]
 	}
 }
 
