@@ -497,6 +497,22 @@ func TestWith_CommitAsTextIsReported(t *testing.T) {
 	require.ErrorIs(t, w.with(func(db *sql.DB) error { _, err := db.Exec("commit"); return err }), guard.ErrTxEnded)
 }
 
+func TestWith_RefusesCopyAsText(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.with(func(db *sql.DB) error {
+		_, err := db.Exec("copy stock from stdin")
+		require.ErrorContains(t, err, "CopyFrom")
+		_, err = db.Query("copy stock to stdout")
+		require.ErrorContains(t, err, "CopyFrom")
+		statement, err := db.Prepare("copy stock from stdin")
+		require.NoError(t, err)
+		_, err = statement.Exec()
+		require.ErrorContains(t, err, "CopyFrom")
+		return statement.Close()
+	}))
+}
+
 func TestWith_ALostConnectionIsNoBadConn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
@@ -101,6 +102,9 @@ func (b *Batch) validate() error {
 		}
 		if sqlwords.ControlsTransaction(s.sql) {
 			return fmt.Errorf("%w: postgres: statement %d of the batch begins or ends a transaction, which is up to the guard: %s", fence.ErrInvalid, s.number, s.sql)
+		}
+		if sqlwords.AnyCopies(s.sql) {
+			return s.failed(operation.ErrCopy)
 		}
 	}
 	return nil

@@ -112,7 +112,13 @@ func TestBatch_FailsAsAWhole(t *testing.T) {
 		err = fails(func(b *postgres.Batch) { b.Exec(addToItem, "x") })
 		require.ErrorContains(t, err, "postgres: statement 2 of the batch: ")
 		require.Regexp(t, `it has 2 parameters, and 1 arguments were given|supplies 1 parameters, but .* requires 2`, err)
-		require.Error(t, fails(func(b *postgres.Batch) { b.Exec("copy item from stdin") }))
+		for _, copies := range []func(b *postgres.Batch){func(b *postgres.Batch) { b.Exec("copy item from stdin") }, func(b *postgres.Batch) { b.Exec("select 1", sends("copy item to stdout")) }} {
+			err = fails(copies)
+			require.ErrorIs(t, err, fence.ErrInvalid)
+			require.ErrorContains(t, err, "postgres: statement 2 of the batch: ")
+			require.ErrorContains(t, err, "CopyFrom")
+			require.False(t, guard.SafeToRetry(err))
+		}
 		require.Error(t, fails(func(b *postgres.Batch) { b.Exec("select 1; select 2") }))
 
 		last, _ := batchOf(addToItem, "x", 1)

@@ -18,6 +18,7 @@ import (
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
+	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
@@ -221,6 +222,9 @@ func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement,
 				return encoded, s.explain(err, sql)
 			}
 		}
+	}
+	if sqlwords.AnyCopies(sql) {
+		return encoded, s.failed(operation.ErrCopy)
 	}
 	encoded.SQL = sql
 	t.texts.Control = t.texts.Control || sqlwords.ControlsTransaction(sql)

@@ -177,6 +177,57 @@ func queued(sql string) *pgx.Batch {
 	return batch
 }
 
+// The server would wait for the rows for ever, and no timeout reaches that.
+func TestTx_RefusesCopyAsText(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	c := claim(t, store, grant(5, "a"))
+	for how, send := range map[string]func(ctx context.Context, tx pgx.Tx, sql string) error{
+		"Exec": func(ctx context.Context, tx pgx.Tx, sql string) error { return statement(sql)(ctx, tx) },
+		"with options": func(ctx context.Context, tx pgx.Tx, sql string) error {
+			return statement(sql, pgx.QueryExecModeExec)(ctx, tx)
+		},
+		"rewritten": func(ctx context.Context, tx pgx.Tx, sql string) error {
+			return statement("select 1", sends(sql))(ctx, tx)
+		},
+		"Query": func(ctx context.Context, tx pgx.Tx, sql string) error {
+			rows, _ := tx.Query(ctx, sql)
+			rows.Close()
+			return rows.Err()
+		},
+		"QueryRow":  func(ctx context.Context, tx pgx.Tx, sql string) error { return tx.QueryRow(ctx, sql).Scan(new(any)) },
+		"SendBatch": func(ctx context.Context, tx pgx.Tx, sql string) error { return tx.SendBatch(ctx, queued(sql)).Close() },
+		"SendBatch, rewritten": func(ctx context.Context, tx pgx.Tx, sql string) error {
+			batch := &pgx.Batch{}
+			batch.Queue("select 1", sends(sql))
+			return tx.SendBatch(ctx, batch).Close()
+		},
+		"Prepare": func(ctx context.Context, tx pgx.Tx, sql string) error {
+			_, err := tx.Prepare(ctx, "copy", sql)
+			return err
+		},
+		"a savepoint": func(ctx context.Context, tx pgx.Tx, sql string) error {
+			return pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error { return statement(sql)(ctx, nested) })
+		},
+	} {
+		for _, sql := range []string{"copy item from stdin", "copy item to stdout", "select 1; /* all */ COPY item (key) FROM STDIN"} {
+			for _, first := range []bool{true, false} {
+				c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
+					if !first {
+						require.NoError(t, set("x", 1)(ctx, tx))
+					}
+					err := send(ctx, tx, sql)
+					require.ErrorIs(t, err, guard.ErrInvalid, how)
+					require.ErrorContains(t, err, "CopyFrom", how)
+					require.False(t, guard.SafeToRetry(err), how)
+					return add("n", 1)(ctx, tx)
+				}))
+			}
+		}
+	}
+	holds(t, pool, "n", 9*3*2)
+}
+
 // createRun makes a table that runs the SQL that is inserted into it.
 const createRun = `create table run (sql text);
 	create function run() returns trigger language plpgsql as $$ begin execute new.sql; return null; end $$;

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
@@ -68,6 +69,7 @@ const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a
 var (
 	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+WhatStays, storage.ErrTxEnded)
 	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", storage.ErrTxEnded)
+	ErrCopy       = fmt.Errorf("%w: postgres: COPY FROM STDIN and COPY TO STDOUT can't be sent as SQL, since nothing would send or read the rows: write them with CopyFrom of the pgx.Tx, read them with SELECT", fence.ErrInvalid)
 	ErrInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 
@@ -165,9 +167,8 @@ func (o *Operation) takeBack(batch *result) (err error) {
 }
 
 func (o *Operation) first(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
-	o.noteText(sql)
-	if o.opening == nil {
-		return nil, nil
+	if err := o.noteText(sql); err != nil || o.opening == nil {
+		return nil, err
 	}
 	rows, err := o.opening.Query(ctx, sql, args, exec)
 	switch {
@@ -207,13 +208,18 @@ func (o *Operation) change(f func()) error {
 	return nil
 }
 
-func (o *Operation) noteText(sql string) {
+// noteText fails if the server would wait for more than sql.
+func (o *Operation) noteText(sql string) error {
+	if sqlwords.AnyCopies(sql) {
+		return ErrCopy
+	}
 	t := &o.texts
 	// One word may be the name of a prepared COMMIT.
 	t.Several = t.Several || strings.Contains(sql, ";") || !strings.ContainsAny(sql, " \n\t")
 	t.Deferrable = t.Deferrable || sqlwords.MentionsDeferrable(sql)
 	t.Forgets = t.Forgets || sqlwords.Forgets(sql)
 	t.Control = t.Control || sqlwords.AnyControlsTransaction(sql) || strings.Contains(sql, `\`) && o.otherEncoding()
+	return nil
 }
 
 // otherEncoding matters because in some encodings a backslash is part of a character.

@@ -3,6 +3,7 @@ package operation
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -271,17 +272,19 @@ func (b *batchResults) Close() error {
 
 // hide keeps the connection from callbacks and rewriters. Each query has a callback, so that Close notes results
 // that were not read.
-func (b *batchResults) hide(batch *pgx.Batch) *pgx.Batch {
+func (b *batchResults) hide(batch *pgx.Batch) (*pgx.Batch, error) {
 	hidden := *batch
 	hidden.QueuedQueries = make([]*pgx.QueuedQuery, len(batch.QueuedQueries))
 	for i, q := range batch.QueuedQueries {
-		b.o.noteText(q.SQL)
+		if err := b.o.noteText(q.SQL); err != nil {
+			return nil, fmt.Errorf("statement %d of the batch: %w: %s", i+1, err, q.SQL)
+		}
 		query := *q
 		query.Arguments = b.o.hideFromRewriters(q.Arguments)
 		query.Fn = b.callback(q.Fn)
 		hidden.QueuedQueries[i] = &query
 	}
-	return &hidden
+	return &hidden, nil
 }
 
 func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchResults) error {

@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,12 +158,16 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	if err := t.o.begin(ctx); err != nil {
+	results := &batchResults{result: result{o: t.o}}
+	hidden, err := results.hide(b)
+	if err == nil {
+		err = t.o.begin(ctx)
+	}
+	if err != nil {
 		defer t.o.leave()
 		return pgx.FailedBatchResults(b, t.o.note(err, pgconn.CommandTag{}))
 	}
-	results := &batchResults{result: result{o: t.o}}
-	results.base = t.o.conn.SendBatch(ctx, results.hide(b))
+	results.base = t.o.conn.SendBatch(ctx, hidden)
 	t.o.lend(&results.result)
 	return results
 }
@@ -179,9 +184,11 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	}
 	defer t.o.leave()
 	var prepared *pgconn.StatementDescription
-	err := t.o.begin(ctx)
+	err := t.o.noteText(sql)
 	if err == nil {
-		t.o.noteText(sql)
+		err = t.o.begin(ctx)
+	}
+	if err == nil {
 		prepared, err = t.o.conn.Prepare(ctx, name, sql)
 	}
 	if err = t.o.note(err, pgconn.CommandTag{}); err != nil {
@@ -213,8 +220,7 @@ type rewriter struct {
 
 func (r rewriter) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, args []any) (string, []any, error) {
 	sql, args, err := r.QueryRewriter.RewriteQuery(ctx, nil, sql, args)
-	r.o.noteText(sql)
-	return sql, args, err
+	return sql, args, cmp.Or(err, r.o.noteText(sql))
 }
 
 // hideFromRewriters stops at the first argument: pgx calls a rewriter only among the options before it.
