@@ -53,6 +53,8 @@ const (
 	LossClosed LossReason = "locker closed"
 	// LossWentBack: the lock service shows an older state than before, as after a restore.
 	LossWentBack LossReason = "lock service went back to an older state"
+	// LossEpoch: the lock service's epoch was raised, which ends all leases granted before.
+	LossEpoch LossReason = "lock service's epoch changed"
 )
 
 // LeaseLostError says which grant was lost, and how. It is ErrLeaseLost.

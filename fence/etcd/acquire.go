@@ -160,6 +160,8 @@ func (l *Locker) lost(over error) error {
 		if loss.Grant.Token == 0 {
 			return cluster.ErrLeaseGone
 		}
+	case fence.LossEpoch:
+		return cluster.ErrLeaseGone
 	case fence.LossClosed:
 		return cluster.ErrLockerClosed
 	case fence.LossWentBack:
@@ -278,7 +280,7 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 	defer context.AfterFunc(s.Context(), cancel)()
 	txn := func(sent cluster.Mark) (clientv3.Txn, error) { return l.claimTxn(ctx, s, sent, ps) }
 	taken := func(resp *clientv3.TxnResponse) bool { return slices.ContainsFunc(resp.Responses, isTaken) }
-	resp, epoch, certain, err := l.write(ctx, txn, taken)
+	resp, epoch, certain, err := l.write(ctx, s, txn, taken)
 	n := len(ps)
 	if n > 1 && cluster.TooBig(err) {
 		return n / 2, ""

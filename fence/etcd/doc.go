@@ -68,6 +68,10 @@
 // id, or a lower raft term, revision or epoch than before, loses all leases and grants nothing, with the Reason
 // [fence.WentBack], until the epoch is raised. One that was started after the restore can't notice it.
 //
+// A change of the epoch ends the session, with [fence.LossEpoch]: a restore may bring back keys that its process has
+// released but whose lease it renews, and lose those that it holds. A process that only renews looks for a change
+// after each renewal. Waiting calls queue again.
+//
 // "fencectl epoch bump" raises the epoch, in every database first: in etcd alone it would be lost by the next
 // restore, and issued again. Nothing has to be restarted. Never put a lower number that a database might accept: a
 // grant of the higher one, on its way, would outrank all later ones. Don't delete the key: that looks like a

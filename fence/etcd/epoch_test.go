@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -130,4 +132,59 @@ func TestRestore_IsNoticedByAHolderThatOnlyRenews(t *testing.T) {
 	again := acquire(t, l, "r")
 	require.Less(t, again.Grant().Token, held.Grant().Token, "the numbers did go back")
 	require.Positive(t, again.Grant().Compare(held.Grant()), "the epoch orders them")
+}
+
+// After the snapshot the lockers swap the resources, so it brings back keys that their sessions keep alive and no
+// lease has. p only renews; q waits behind p's key, or grants nothing as etcd went back.
+func TestRestore_KeysThatItBringsBackEndWithTheEpoch(t *testing.T) {
+	for _, bump := range []uint64{0, 1_000_000_000} {
+		t.Run(strconv.FormatUint(bump, 10), func(t *testing.T) {
+			t.Parallel()
+			e, cfg := startEtcd(t, nil), fresh(t)
+			cfg.TTL = 20 * time.Minute // nothing expires
+			p, q := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
+			a, b := acquire(t, p, "a"), acquire(t, q, "b")
+			snapshot := filepath.Join(t.TempDir(), "snapshot")
+			require.NoError(t, e.Snapshot(patient(t), snapshot))
+			release(t, a)
+			release(t, b)
+			release(t, acquire(t, q, "a"))
+			release(t, acquire(t, p, "b"))
+			require.NoError(t, e.Restore(patient(t), snapshot, bump))
+			var waits <-chan result
+			if bump == 0 {
+				requireWentBack(t, q, "revision")
+			} else {
+				waits = queued(t, q, "a", 2)
+			}
+
+			setEpoch(t, dial(t, e.Endpoint()), p, "2")
+			if bump == 0 {
+				waits = acquiring(patient(t), q, "a")
+			} else {
+				renewUntilItEnds(t, q.sessions.Current())
+			}
+			renewUntilItEnds(t, p.sessions.Current())
+			got := granted(t, waits)
+			if got.Grant().Epoch == 1 { // p's broken watch had it notice before q did
+				require.Equal(t, fence.LossEpoch, lossOf(t, got))
+				got = acquire(t, q, "a")
+			}
+			require.EqualValues(t, 2, got.Grant().Epoch)
+			require.EqualValues(t, 2, acquire(t, p, "b").Grant().Epoch)
+		})
+	}
+}
+
+func renewUntilItEnds(t testing.TB, s *session.Session) {
+	t.Helper()
+	for limit := patient(t); s.Context().Err() == nil; {
+		renewed := make(chan struct{})
+		s.RenewNow(func() { close(renewed) })
+		select {
+		case <-renewed:
+		case <-s.Context().Done():
+		}
+		require.NoError(t, limit.Err(), "the session goes on in another epoch")
+	}
 }

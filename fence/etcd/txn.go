@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -31,10 +30,10 @@ func (l *Locker) notVoid(s *session.Session, sent cluster.Mark) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(l.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1) // mutant: first-void-of-a-session-is-the-only-one
 }
 
-// write tries again in another epoch or after a void, unless final says that the conditions failed otherwise. After
-// a certain error nothing was changed.
-func (l *Locker) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn, error), final func(*clientv3.TxnResponse) bool) (resp *clientv3.TxnResponse, epoch int64, certain bool, err error) {
-	for epochs := 0; epochs < attempts; {
+// write tries again in another epoch or after a void, unless final says that the conditions failed otherwise. After a certain error
+// nothing was changed. It is ErrLeaseGone if the epoch was raised since the session began, which ends that.
+func (l *Locker) write(ctx context.Context, s *session.Session, txn func(cluster.Mark) (clientv3.Txn, error), final func(*clientv3.TxnResponse) bool) (resp *clientv3.TxnResponse, epoch int64, certain bool, err error) {
+	for {
 		sent := l.cluster.Sending()
 		t, err := txn(sent)
 		if err != nil {
@@ -50,11 +49,10 @@ func (l *Locker) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn
 		if err := l.cluster.RefreshEpoch(ctx); err != nil {
 			return nil, 0, true, err
 		}
-		if l.cluster.Sending().Epoch != sent.Epoch { // else a void ruled it out
-			epochs++
+		if s.Context().Err() != nil {
+			return nil, 0, true, cluster.ErrLeaseGone
 		}
 	}
-	return nil, 0, true, fmt.Errorf("etcd: the epoch key %s changes all the time", l.cluster.Keys.Epoch())
 }
 
 // erase doesn't nest a single Txn, which would cost etcd more.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -117,22 +118,42 @@ func checkTTL(ctx context.Context, s *target) ([]Finding, error) {
 }
 
 func checkLockKeys(ctx context.Context, s *target) ([]Finding, error) {
-	return s.etcd.strays(ctx, "/locks/", "lock-without-lease")
+	l := s.etcd
+	now, err := l.inspector.Epoch(ctx) // before the keys: an older one is a leftover then
+	if err != nil && !l.noEpoch {
+		return nil, err
+	}
+	return l.strays(ctx, "/locks/", func(kv *mvccpb.KeyValue) (string, facts) {
+		a, ok := l.inspector.Acquisition(kv)
+		switch {
+		case kv.Lease == 0:
+			return "lock-without-lease", facts{}
+		case ok && a.Grant.Holder != "" && a.Grant.Epoch < now.Number:
+			return "lock-of-older-epoch", facts{"resource": a.Grant.Resource, "holder": a.Grant.Holder, "token": a.Grant.Token, "epoch": a.Grant.Epoch, "now": now.Number}
+		}
+		return "", nil
+	})
 }
 
 // checkVoidKeys looks for void keys that never expire. A session has at most one, under its lease.
 func checkVoidKeys(ctx context.Context, s *target) ([]Finding, error) {
-	return s.etcd.strays(ctx, "/void/", "void-without-lease")
+	return s.etcd.strays(ctx, "/void/", func(kv *mvccpb.KeyValue) (string, facts) {
+		if kv.Lease == 0 {
+			return "void-without-lease", facts{}
+		}
+		return "", nil
+	})
 }
 
-// keysPerPage is how many keys a request reads, and maxStrays how many without a lease are reported.
+// keysPerPage is how many keys a request reads, and maxStrays how many of them are reported.
 const (
 	keysPerPage = 10_000
 	maxStrays   = 100
 )
 
-// strays finds keys without a lease, within Limits.Scan. An answer with keys only wouldn't tell their leases.
-func (l *etcdServer) strays(ctx context.Context, below, id string) (found []Finding, err error) {
+// strays finds the keys for which of returns a finding's id, within Limits.Scan. An answer with keys only wouldn't
+// tell their leases.
+func (l *etcdServer) strays(ctx context.Context, below string, of func(*mvccpb.KeyValue) (id string, f facts)) (found []Finding, err error) {
 	from, end := l.Prefix+below, clientv3.GetPrefixRangeEnd(l.Prefix+below)
 	deadline := time.Now().Add(l.limits.Scan)
 	for seen := 0; ; {
@@ -141,8 +162,9 @@ func (l *etcdServer) strays(ctx context.Context, below, id string) (found []Find
 			return found, fmt.Errorf("after %d keys: %w", seen, err)
 		}
 		for _, kv := range answer.Kvs {
-			if kv.Lease == 0 && len(found) < maxStrays {
-				found = append(found, l.found(id, facts{"key": string(kv.Key)}))
+			if id, f := of(kv); id != "" && len(found) < maxStrays {
+				f["key"] = string(kv.Key)
+				found = append(found, l.found(id, f))
 			}
 		}
 		if !answer.More {

@@ -61,7 +61,7 @@ var (
 	kinds   = []string{"write", "read"}
 	inUse   = []string{"false", "true"}
 	queues  = []string{"process", "lock_service"}
-	losses  = []string{"deadline", "expired", "deleted", "closed", "went_back", unlisted}
+	losses  = []string{"deadline", "expired", "deleted", "closed", "went_back", "epoch", unlisted}
 	reasons = []string{"stale", "overtaken", "collision", "epoch_behind", "tokens_went_back", "token_jump", "went_back", "failed_over", unlisted}
 )
 

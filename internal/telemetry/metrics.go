@@ -188,6 +188,7 @@ var lossLabels = map[fence.LossReason]string{
 	fence.LossDeleted:  "deleted",
 	fence.LossClosed:   "closed",
 	fence.LossWentBack: "went_back",
+	fence.LossEpoch:    "epoch",
 }
 
 func lossLabel(r fence.LossReason) string {

@@ -2,11 +2,14 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
@@ -26,6 +29,7 @@ type ruined struct {
 	line     *line
 	dsn      string
 	snapshot string
+	swap     [2]*process // each keeps nothing but one of two resources
 }
 
 func newRuined(t *testing.T) *ruined {
@@ -38,8 +42,13 @@ func newRuined(t *testing.T) *ruined {
 	r.runbook = newRunbook(t, e.Endpoint(), dsn)
 	r.load = startLoad(t, e.Endpoint(), dsn, pool, grpc.WithContextDialer(r.line.dial))
 	r.requireProgress()
+	for n := range r.swap {
+		r.swap[n] = newProcess(t, e.Endpoint(), dsn, etcd.Config{}, &guard.Config{KeepFor: time.Hour}, grpc.WithContextDialer(r.line.dial))
+	}
+	r.swaps(1)
 	r.snapshot = t.TempDir() + "/snapshot"
 	require.NoError(t, e.Snapshot(t.Context(), r.snapshot))
+	r.swaps(0)            // the snapshot brings back the keys that this releases
 	r.passRevisions(3000) // so that the tokens that follow are out of a restored etcd's reach
 	require.NoError(t, r.witnesses())
 	r.requireProgress()
@@ -64,6 +73,20 @@ func (r *ruined) process() *process {
 	return newProcess(r.t, r.etcd.Endpoint(), r.dsn, etcd.Config{}, nil, grpc.WithContextDialer(r.line.dial))
 }
 
+// swaps has each process use its own resource, or at 0 the other's.
+func (r *ruined) swaps(own int) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	for n, p := range r.swap {
+		err := guard.Do(ctx, p.Guard, fmt.Sprintf("swap/%d", (n+own+1)%2), func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select 1")
+			return err
+		}, guard.Retryable())
+		require.NoError(r.t, err)
+	}
+}
+
 // requireStopped requires that running processes and fresh ones make no progress, for the reasons
 // that the guide names.
 func (r *ruined) requireStopped() {
@@ -85,6 +108,7 @@ func (r *ruined) requireWhole() {
 	r.run(0, "fencectl epoch show")
 	r.run(0, "fencectl audit verify")
 	r.done()
+	r.swaps(0)
 	r.requireProgress()
 	require.NoError(t, r.witnesses())
 	require.NoError(t, r.write(t.Context(), r.process(), "fresh/0", "a"))

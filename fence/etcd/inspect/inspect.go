@@ -168,7 +168,7 @@ func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock,
 func (i *Inspector) byResource(kvs []*mvccpb.KeyValue) (all []Lock) {
 	queues := map[string][]Acquisition{}
 	for _, kv := range kvs {
-		if a, ok := i.acquisition(kv); ok {
+		if a, ok := i.Acquisition(kv); ok {
 			queues[a.Grant.Resource] = append(queues[a.Grant.Resource], a)
 		}
 	}
@@ -179,7 +179,8 @@ func (i *Inspector) byResource(kvs []*mvccpb.KeyValue) (all []Lock) {
 	return all
 }
 
-func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
+// Acquisition reads a key, and reports false if it is no lock's. LeaseLeft is not set.
+func (i *Inspector) Acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	resource, ok := i.cluster.Keys.ParseQueue(string(kv.Key))
 	if !ok {
 		return Acquisition{}, false

@@ -75,7 +75,7 @@ func (w *queueWatch) apply(ev *clientv3.Event) error {
 		return nil
 	}
 	queue := slices.DeleteFunc(slices.Clone(w.changes.Queue(resource)), func(a Acquisition) bool { return a.Key == string(ev.Kv.Key) })
-	if a, ok := w.acquisition(ev.Kv); ok && ev.Type == mvccpb.PUT {
+	if a, ok := w.Acquisition(ev.Kv); ok && ev.Type == mvccpb.PUT {
 		queue = append(queue, a)
 	}
 	slices.SortFunc(queue, byToken)

@@ -28,6 +28,7 @@ type Cluster struct {
 	RequestTimeout time.Duration
 	Logger         *slog.Logger
 	OnWentBack     func() // called for each answer that shows an older state; set before any request
+	OnEpoch        func() // called for each answer that shows the epoch; set before any request
 	Tasks          *session.Tasks
 
 	*watermark
@@ -38,7 +39,7 @@ type Cluster struct {
 
 func New(client *clientv3.Client, names Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
 	c := &Cluster{
-		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger, OnWentBack: func() {},
+		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger, OnWentBack: func() {}, OnEpoch: func() {},
 		Tasks: session.NewTasks(), watermark: newWatermark(names.Epoch()),
 	}
 	c.turn.Store(rand.Uint32() >> 1)
@@ -108,15 +109,20 @@ func (c *Cluster) Recover(ctx context.Context) error {
 	if c.WentBack() == nil {
 		return nil
 	}
-	resp, err := c.Client.Get(ctx, c.Keys.Epoch())
-	if err != nil {
-		return err
-	}
-	e, err := ParseEpoch(c.Keys.Epoch(), resp.Kvs)
+	e, err := c.ReadEpoch(ctx)
 	if err != nil {
 		return err
 	}
 	return c.restart(e)
+}
+
+// ReadEpoch doesn't go through raft: see watermark.
+func (c *Cluster) ReadEpoch(ctx context.Context) (Epoch, error) {
+	resp, err := c.Client.Get(ctx, c.Keys.Epoch())
+	if err != nil {
+		return Epoch{}, err
+	}
+	return ParseEpoch(c.Keys.Epoch(), resp.Kvs)
 }
 
 func (c *Cluster) RefreshEpoch(ctx context.Context) error {
@@ -140,7 +146,9 @@ func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	if err != nil {
 		return err
 	}
-	return c.report(c.sawEpoch(sent, e))
+	err = c.report(c.sawEpoch(sent, e))
+	c.OnEpoch()
+	return err
 }
 
 // CheckServer returns an error with the reason fence.Imitated if the server puts a value under the key that a Txn

@@ -28,7 +28,7 @@ func NewManager(c *cluster.Cluster, ttl time.Duration, onEnd func(*Session, fenc
 		Service: m.leases, TTL: ttl, RequestTimeout: c.RequestTimeout, OnEnd: onEnd,
 		Tasks: c.Tasks, Logger: c.Logger, ErrClosed: cluster.ErrLockerClosed,
 	}
-	c.OnWentBack = m.wentBack
+	c.OnWentBack, c.OnEpoch = m.wentBack, m.endOlder
 	return m
 }
 
@@ -36,6 +36,14 @@ func NewManager(c *cluster.Cluster, ttl time.Duration, onEnd func(*Session, fenc
 func (m *Manager) wentBack() {
 	if s := m.Current(); s != nil {
 		s.End(fence.LossWentBack)
+	}
+}
+
+// endOlder ends the session if it was begun in another epoch: a restore may have brought back keys under its lease
+// that no position has, and taken away those of holders.
+func (m *Manager) endOlder() {
+	if s := m.Current(); s != nil && m.leases.epoch.Load() != m.leases.cluster.Sending().Epoch.Number {
+		s.End(fence.LossEpoch)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,6 +18,8 @@ import (
 // its stream: the client authenticates for each one, and etcd checks passwords slowly, on purpose.
 type leases struct {
 	cluster *cluster.Cluster
+	epoch   atomic.Int64 // in which the latest lease was granted
+	looking atomic.Bool
 
 	mu     sync.Mutex
 	kept   *renewalStream
@@ -27,6 +30,11 @@ func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	if err := r.cluster.Recover(ctx); err != nil {
 		return 0, 0, err
 	}
+	e, err := r.cluster.ReadEpoch(ctx) // the mark's may be old, or that of a process that has seen none
+	if err != nil {
+		return 0, 0, err
+	}
+	r.epoch.Store(e.Number)
 	sent := r.cluster.Sending()
 	resp, err := r.cluster.Client.Grant(ctx, int64(ttl/time.Second))
 	if err != nil {
@@ -81,6 +89,7 @@ func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 			switch {
 			case a.err == nil:
 				r.kept, r.failed = a.stream, false
+				r.lookForRaise()
 				return time.Duration(a.ttl) * time.Second, nil
 			case pending > 0:
 			case a.stream == kept && !fresh:
@@ -96,6 +105,22 @@ func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 			return 0, ctx.Err()
 		}
 	}
+}
+
+// lookForRaise ends the session if the epoch has changed. Its read may be stale, so it is only a reason to ask again
+// through raft. It doesn't delay the renewal; after an error the next one looks again.
+func (r *leases) lookForRaise() {
+	if !r.looking.CompareAndSwap(false, true) {
+		return
+	}
+	r.cluster.Tasks.Start(func(ctx context.Context) {
+		defer r.looking.Store(false)
+		request, cancel := context.WithTimeout(ctx, r.cluster.RequestTimeout)
+		defer cancel()
+		if e, err := r.cluster.ReadEpoch(request); err == nil && e.Number != r.epoch.Load() {
+			r.cluster.CheckNow(ctx)
+		}
+	})
 }
 
 func (r *leases) close() {
