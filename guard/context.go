@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -21,7 +22,10 @@ type runContext struct {
 	grants []fence.Grant
 	hold   any // Runner of the Hold, in the function of a Hold
 
-	states grantStates // whose leases end c; from bind to finish
+	bound  atomic.Bool     // from bind to finish; what follows is as bind left it
+	within context.Context // of the Hold, or nil
+	states grantStates     // whose leases end c
+	state  [1]*grantState  // memory for a single one
 	stops  []func() bool
 }
 
@@ -46,12 +50,36 @@ func (c *runContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+func (c *runContext) Done() <-chan struct{} {
+	c.look()
+	return c.Context.Done()
+}
+
 func (c *runContext) Err() error {
+	c.look()
 	err := c.Context.Err()
 	if err != nil && context.Cause(c.Context) == c.lines.timeout {
 		return context.DeadlineExceeded
 	}
 	return err
+}
+
+// look ends c if a lease is over whose loss has yet to be told, or was before bind. It takes no lock once c has ended.
+func (c *runContext) look() {
+	if !c.bound.Load() || c.Context.Err() != nil {
+		return
+	}
+	if c.within != nil && c.within.Err() != nil {
+		c.end(context.Cause(c.within))
+	}
+	for _, s := range c.states {
+		if s.lease == nil {
+			continue
+		}
+		if err := s.lease.Err(); err != nil {
+			c.end(err) // mutant: functions-begin-under-a-lost-lease
+		}
+	}
 }
 
 type bounds struct {
@@ -62,16 +90,14 @@ type bounds struct {
 func (c *runContext) bind(states grantStates, b bounds) {
 	if b.hold != nil {
 		states = nil // the Hold's context is bound to them; mutant: a-transaction-takes-the-lease-from-its-hold
+		c.within = b.hold
 		c.endWith(b.hold)
 	}
-	c.states = states
+	c.states = append(c.state[:0], states...)
 	for _, s := range states {
 		switch {
 		case s.line != nil:
 			s.running.Store(c)
-			if err := s.lease.Err(); err != nil { // lost before running was set, so nothing else ends c
-				c.end(err) // mutant: functions-begin-under-a-lost-lease
-			}
 		case s.lease != nil:
 			c.endWith(s.lease.Context())
 		}
@@ -79,6 +105,8 @@ func (c *runContext) bind(states grantStates, b bounds) {
 	if b.limit > 0 {
 		c.stops = append(c.stops, c.endAfter(b.limit))
 	}
+	c.bound.Store(true)
+	c.look()
 }
 
 func (c *runContext) endWith(other context.Context) {
@@ -111,13 +139,15 @@ func (c *runContext) endAfter(limit time.Duration) (stop func() bool) {
 }
 
 func (c *runContext) finish(cause error) {
-	for _, s := range c.states {
-		s.running.Store(nil)
+	if c.bound.Swap(false) {
+		for _, s := range c.states {
+			s.running.Store(nil)
+		}
 	}
 	for _, stop := range c.stops {
 		stop()
 	}
-	c.states, c.stops = nil, nil
+	c.stops = nil
 	c.lines.mu.Lock()
 	if c.listed() {
 		c.lines.running.remove(&c.links)

@@ -58,6 +58,57 @@ func TestContext_EndsWithTheLease(t *testing.T) {
 	})
 }
 
+// A process that was stopped past its deadline runs on before its timers do: only who asks the lease learns of the loss.
+func TestContext_AsksTheLease(t *testing.T) {
+	asks := map[string]func(ctx context.Context) error{
+		"Err": func(ctx context.Context) error { return ctx.Err() },
+		"Done": func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			default:
+				return nil
+			}
+		},
+		"derived": func(ctx context.Context) error {
+			derived, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return derived.Err()
+		},
+	}
+	for name, ask := range asks {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var over atomic.Bool
+				locker := &hookedLocker{Locker: w.locks.NewLocker("a"), loss: func() error {
+					if over.Load() {
+						return &fence.LeaseLostError{Reason: fence.LossDeadline}
+					}
+					return nil
+				}}
+				g := w.processOn(locker, nil)
+				fn := func(ctx context.Context, _ *memory.Tx) error {
+					require.NoError(t, ask(ctx), name)
+					over.Store(true)
+					defer over.Store(false)
+					err := ask(ctx)
+					require.Error(t, err, name)
+					require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost, name)
+					return err
+				}
+				require.ErrorIs(t, guard.Do(t.Context(), g, sku, fn), fence.ErrLeaseLost)
+				require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, _ held) error { return fn(ctx, nil) }), fence.ErrLeaseLost)
+				require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h held) error {
+					return guard.Do(context.Background(), h, sku, fn)
+				}), fence.ErrLeaseLost)
+				lease, err := locker.Acquire(t.Context(), "other")
+				require.NoError(t, err)
+				require.ErrorIs(t, guard.Do(t.Context(), g.UnderLease(lease), "other", fn), fence.ErrLeaseLost)
+			})
+		})
+	}
+}
+
 // A transaction that has ended leaves the lease bound to the context of its Hold.
 func TestContext_OfAHoldEndsWithTheLeaseAfterATransaction(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

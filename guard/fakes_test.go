@@ -96,6 +96,7 @@ type hookedLocker struct {
 	acquire func(ctx context.Context, resources ...string) error // an error is that of the acquisition
 	release func(ctx context.Context, resource string) error     // an error is that of the release, which is not made
 	watch   func()                                               // called when the Guard wants to know who waits
+	loss    func() error                                         // of leases, which nothing but their Err tells
 }
 
 type hookedLease struct {
@@ -120,6 +121,13 @@ func (l *hookedLocker) TryAcquireAll(ctx context.Context, resources ...string) (
 		}
 	}
 	return l.Locker.TryAcquireAll(ctx, resources...)
+}
+
+func (l hookedLease) Err() error {
+	if l.locker.loss != nil {
+		return l.locker.loss()
+	}
+	return l.Lease.Err()
 }
 
 func (l hookedLease) AfterContended(f func()) func() bool {

@@ -116,8 +116,8 @@ func (l *Locker) await(ctx context.Context, p *position) error {
 
 func (l *Locker) look(p *position) (owns bool, err error) {
 	p.line.mu.Lock()
-	over, first := p.cause, p.first
-	late := first && p.session.Remaining() == 0
+	over, first := p.Over(), p.first
+	late := first && p.Session.Remaining() == 0
 	if first && !late {
 		p.news = nil
 	}
@@ -125,12 +125,12 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 	switch {
 	case over != nil: // mutant: turn-of-what-was-lost-is-a-grant
 		if errors.Is(over, cluster.ErrLeaseGone) {
-			p.session.End(fence.LossExpired) // so that the next attempt gets another
+			p.Session.End(fence.LossExpired) // so that the next attempt gets another
 		}
 		return false, l.lost(over)
 	case late: // mutant: turn-after-the-deadline-is-a-grant
-		p.session.End(fence.LossDeadline)
-		return false, l.lost(p.Err()) // nil if another goroutine has yet to end p, which wakes the wait
+		p.Session.End(fence.LossDeadline)
+		return false, l.lost(p.Err())
 	}
 	return first, nil
 }

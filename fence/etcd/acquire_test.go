@@ -136,7 +136,7 @@ func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 
 	// Of two acquisitions that share a Txn the first may have ended the session before the second hears why.
 	p = inTurn(t, l, l.sessions.Current(), "unwritten")
-	p.session.End(fence.LossExpired)
+	p.Session.End(fence.LossExpired)
 	p.unwritten(cluster.ErrLeaseGone, true)
 	require.ErrorIs(t, l.await(patient(t), p), cluster.ErrLeaseGone, "which acquires anew")
 }
@@ -149,7 +149,7 @@ func TestTryAcquire_DoesNotQueueWhenAnotherComesBetween(t *testing.T) {
 	held := acquire(t, a, "r")
 	release(t, acquire(t, b, "warm"))
 	p := inTurn(t, b, b.sessions.Current(), "r")
-	claimed, taken := b.claimFree(patient(t), p.session, []*position{p})
+	claimed, taken := b.claimFree(patient(t), p.Session, []*position{p})
 	require.Empty(t, claimed)
 	require.Equal(t, fence.LockedError{Resource: "r", Holder: held.Grant().Holder}, *taken)
 	awaitKeys(t, client, b.cluster.Keys.Queue("r"), 1)
@@ -192,7 +192,7 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain(t *testing.T) {
 	cfg := fresh(t)
 	l := newTestLocker(t, etcdserver.Client(t), cfg)
 	kept := acquire(t, l, "kept")
-	s := kept.session
+	s := kept.Session
 	early, late := inTurn(t, l, s, "early"), inTurn(t, l, s, "late")
 	require.NoError(t, l.withdraw(patient(t), true, late)) // the key is there already
 	sent := l.cluster.Sending()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard/guardtest"
 )
 
@@ -25,7 +26,8 @@ func harness(t testing.TB) guardtest.LockerHarness {
 			_, err := client.Revoke(patient(t), l.(*Locker).sessions.Current().ID)
 			require.NoError(t, err)
 		},
-		Restart: func(t testing.TB) { require.NoError(t, e.Restart(patient(t))) },
-		Ordered: true,
+		Restart:      func(t testing.TB) { require.NoError(t, e.Restart(patient(t))) },
+		MissDeadline: func(_ testing.TB, held fence.Lease) { held.(*position).Session.MissDeadline() },
+		Ordered:      true,
 	}
 }

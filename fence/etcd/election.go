@@ -188,7 +188,7 @@ func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 	for range attempts {
 		resp, err := c.Commit(request, c.Client.Txn(request).If(
 			clientv3.Compare(clientv3.ModRevision(p.Key()), "=", le.written),
-		).Then(clientv3.OpPut(p.Key(), text, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.Key())))
+		).Then(clientv3.OpPut(p.Key(), text, clientv3.WithLease(p.Session.ID))).Else(clientv3.OpGet(p.Key())))
 		if err != nil {
 			return le.notProclaimed(ctx, op, err)
 		}
@@ -211,7 +211,7 @@ func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 func (le *leadership) notProclaimed(ctx context.Context, op string, err error) error {
 	p := le.position
 	if errors.Is(err, cluster.ErrLeaseGone) {
-		p.session.End(fence.LossExpired)
+		p.Session.End(fence.LossExpired)
 	}
 	if over := p.Err(); over != nil {
 		return over

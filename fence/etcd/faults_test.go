@@ -264,7 +264,7 @@ func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
 	}, etcdtest.Patience, time.Millisecond)
 	p.goDown()
 	require.Equal(t, fence.LossDeadline, lossOf(t, held))
-	if held.(*position).session.Paused() == 0 { // else this process stood still for as long
+	if held.(*position).Session.Paused() == 0 { // else this process stood still for as long
 		requireReason(t, context.Cause(held.Context()), fence.Unreachable)
 		require.ErrorContains(t, context.Cause(held.Context()), p.endpoint())
 	}

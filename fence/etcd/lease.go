@@ -7,18 +7,20 @@ import (
 	"unique"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+	sharedsession "github.com/fencekit/fencekit/fence/internal/session"
 )
 
 // position is one acquisition, and to its caller a lease: one key in the queue of a resource. It is over when it is
 // released, given up or lost; and settled when its key is gone and no request under way can write it, or when its
 // session has ended.
 type position struct {
+	sharedsession.Life[clientv3.LeaseID]
 	line     *line
-	session  *session.Session
 	holder   string
 	campaign *string
 	queued   int64
@@ -26,20 +28,15 @@ type position struct {
 	gaps     int32 // before the key was written
 
 	// The rest is guarded by line.mu.
-	news     chan struct{}
-	token    fence.Token // 0 until the key is known to be written
-	epoch    int64
-	pred     int64 // create revision of the key directly ahead; 0 if there was none
-	clear    bool  // no other process's key is ahead
-	first    bool  // owns the resource
-	asked    bool  // the key is gone, and a renewal will tell why
-	left     leftover
-	removal  removal
-	cause    error
-	watchers []*func()
-	onLoss   func()
-	lifetime context.Context // made on demand, since most are never asked for
-	endLife  context.CancelCauseFunc
+	news    chan struct{}
+	token   fence.Token // 0 until the key is known to be written
+	epoch   int64
+	pred    int64 // create revision of the key directly ahead; 0 if there was none
+	clear   bool  // no other process's key is ahead
+	first   bool  // owns the resource
+	asked   bool  // the key is gone, and a renewal will tell why
+	left    leftover
+	removal removal
 }
 
 var _ fence.Lease = (*position)(nil)
@@ -67,9 +64,10 @@ const (
 // position.
 func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	p := &position{
-		line: ln, session: s, campaign: campaign, news: make(chan struct{}, 1),
+		line: ln, campaign: campaign, news: make(chan struct{}, 1),
 		holder: cluster.NewHolder(ln.locker.label), queued: time.Now().UnixMilli(),
 	}
+	p.Begin(p, s, &ln.mu)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.renew(s)
@@ -84,10 +82,10 @@ func (p *position) Key() string { return p.line.follower.Queue + p.name() }
 
 // name is interned, since the same few names serve all lines.
 func (p *position) name() string {
-	return unique.Make(p.line.locker.cluster.Keys.Name(p.session.ID, int32(p.number))).Value()
+	return unique.Make(p.line.locker.cluster.Keys.Name(p.Session.ID, int32(p.number))).Value()
 }
 
-func (p *position) wanted() bool { return p.cause == nil }
+func (p *position) wanted() bool { return p.Over() == nil }
 
 func (p *position) wake() {
 	select {
@@ -106,7 +104,7 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	p.left, p.token, p.epoch, p.pred = leftKey, token, epoch, pred
 	ln.drop(p)
 	ln.add(p)
-	if p.session == ln.session {
+	if p.Session == ln.session {
 		ln.follower.Wrote(p.gaps, p.name(), int64(token), pred == 0)
 	}
 	ln.progress()
@@ -131,7 +129,7 @@ func (p *position) unwritten(err error, certain bool) {
 		p.left = leftDoubt
 	}
 	// Else the session has ended, which cancels a claim, and will tell p why.
-	if errors.Is(err, cluster.ErrLeaseGone) || p.session.Context().Err() == nil {
+	if errors.Is(err, cluster.ErrLeaseGone) || p.Session.Context().Err() == nil {
 		p.finish(err)
 	}
 }
@@ -140,6 +138,10 @@ func (p *position) unwritten(err error, certain bool) {
 func (p *position) Grant() fence.Grant {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
+	return p.grant()
+}
+
+func (p *position) grant() fence.Grant {
 	return fence.Grant{Resource: p.line.resource, Epoch: p.epoch, Token: p.token, Holder: p.holder}
 }
 
@@ -152,51 +154,6 @@ func (p *position) encode(epoch int64, value string) (string, error) {
 	return cluster.LockValue{Holder: p.holder, Epoch: epoch, Queued: p.queued, Value: value}.Encode()
 }
 
-func (p *position) Context() context.Context {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	if p.lifetime == nil {
-		p.lifetime, p.endLife = context.WithCancelCause(context.Background())
-		if !p.wanted() {
-			p.endLife(p.cause)
-		}
-	}
-	return p.lifetime
-}
-
-func (p *position) Done() <-chan struct{} { return p.Context().Done() }
-
-func (p *position) Err() error {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	return p.cause
-}
-
-func (p *position) Remaining() time.Duration {
-	if p.Err() != nil {
-		return 0
-	}
-	return p.session.Remaining()
-}
-
-func (p *position) AfterLost(f func()) {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	switch earlier := p.onLoss; {
-	case !p.wanted():
-		if errors.Is(p.cause, fence.ErrLeaseLost) {
-			go f()
-		}
-	case earlier == nil:
-		p.onLoss = f
-	default:
-		p.onLoss = func() {
-			go earlier()
-			f()
-		}
-	}
-}
-
 func (p *position) end(cause error) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -207,33 +164,28 @@ func (p *position) end(cause error) {
 
 // finish returns false if p was over already. Callers hold line.mu.
 func (p *position) finish(cause error) bool {
-	if !p.wanted() {
+	if !p.Finish(cause) {
 		return false
 	}
-	p.cause, p.watchers = cause, nil
-	p.session.Need(-1)
-	if p.endLife != nil {
-		p.endLife(cause)
-	}
-	if p.onLoss != nil && errors.Is(cause, fence.ErrLeaseLost) {
-		go p.onLoss() // mutant: loss-is-not-told
-	}
-	p.onLoss = nil
+	p.Session.Need(-1)
 	p.wake()
 	return true
 }
 
-func (p *position) lose(reason fence.LossReason) {
-	loss := &fence.LeaseLostError{Grant: p.Grant(), Reason: reason}
-	if reason == fence.LossDeadline {
-		failure := p.session.LastFailure()
-		loss.Paused = p.session.Paused()
-		if loss.Paused > 0 && errors.Is(failure, context.DeadlineExceeded) {
-			failure = nil // etcd may have answered meanwhile
-		}
-		loss.Err = p.line.locker.cluster.Diagnose("renew the session's lease", failure)
+// Lose implements the session package's Owner.
+func (p *position) Lose(reason fence.LossReason) {
+	loss := p.Loss(p.grant(), reason, func(err error) error {
+		return p.line.locker.cluster.Diagnose("renew the session's lease", err)
+	})
+	if p.finish(loss) {
+		p.line.progress()
 	}
-	p.end(loss)
+}
+
+func (p *position) lose(reason fence.LossReason) {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	p.Lose(reason)
 }
 
 func (p *position) sessionEnded(reason fence.LossReason) {
@@ -250,7 +202,7 @@ func (p *position) settle(how removal) {
 	}
 	p.removal = how
 	ln.drop(p)
-	if how == removed && p.clear && p.session == ln.session { // mutant: passes-on-behind-what-was-lost
+	if how == removed && p.clear && p.Session == ln.session { // mutant: passes-on-behind-what-was-lost
 		ln.passed = max(ln.passed, int64(p.token))
 	}
 	if p.keepsPlace() {
@@ -311,7 +263,7 @@ func (p *position) release() (released, passedOn bool) {
 // keepsPlace reports whether p keeps its place until it is settled. With MutexKeys it must, since the next call
 // writes the same key. Callers hold line.mu.
 func (p *position) keepsPlace() bool {
-	return p.cause != fence.ErrReleased || p.line.locker.cluster.Keys.Mutex // mutant: next-acquisition-does-not-wait-for-the-doubt
+	return p.Over() != fence.ErrReleased || p.line.locker.cluster.Keys.Mutex // mutant: next-acquisition-does-not-wait-for-the-doubt
 }
 
 func (l *Locker) abandon(p *position) {

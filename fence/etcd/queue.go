@@ -73,7 +73,7 @@ func (l *Locker) sessionEnded(s *session.Session, reason fence.LossReason) {
 		positions := slices.Clone(ln.positions)
 		ln.mu.Unlock()
 		for _, p := range positions {
-			if p.session == s {
+			if p.Session == s {
 				p.sessionEnded(reason)
 			}
 		}
@@ -103,7 +103,7 @@ func (ln *line) renew(s *session.Session) {
 // compacted. Callers hold mu.
 func (ln *line) freeNumber(s *session.Session) int16 {
 	n := int16(0)
-	for slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session == s && p.number == n }) {
+	for slices.ContainsFunc(ln.positions, func(p *position) bool { return p.Session == s && p.number == n }) {
 		n++
 	}
 	return n
@@ -212,10 +212,11 @@ func (ln *line) wait(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-ln.locker.closing.Closed():
 	}
+	closed := ctx.Err() == nil // asked first: it may be the context of a lease, which takes the lock
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.giveUp(mine)
-	if ctx.Err() == nil {
+	if closed {
 		return cluster.ErrLockerClosed
 	}
 	return ln.lockedHere(ctx)
@@ -292,8 +293,8 @@ func (ln *line) progress() {
 		first.first = true
 		first.wake()
 	}
-	if first.watchers != nil && ln.contended(first) {
-		first.callContended()
+	if first.Watched() && ln.contended(first) {
+		first.Contend()
 	}
 }
 
@@ -319,7 +320,7 @@ func (p *position) askWhyGone() {
 		return
 	}
 	p.asked = true
-	p.session.RenewNow(func() {
+	p.Session.RenewNow(func() {
 		p.lose(fence.LossDeleted)
 		p.settle(removed)
 	})
@@ -363,7 +364,7 @@ func (ln *line) Denied(err error) {
 	ln.watched, ln.denied = false, true
 	for _, p := range ln.positions {
 		if p.first {
-			p.callContended()
+			p.Contend()
 		} else {
 			p.finish(err)
 		}
@@ -374,38 +375,17 @@ func (ln *line) Denied(err error) {
 // calls f at once for a name with a slash.
 func (p *position) AfterContended(f func()) (stop func() bool) {
 	ln := p.line
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if !p.wanted() {
-		return func() bool { return false }
-	}
-	p.watchers = append(p.watchers, &f)
-	ln.follow()
-	if ln.contended(p) { // mutant: waiters-from-before-the-grant-are-not-contention
-		p.callContended()
-	}
-	return func() bool {
-		ln.mu.Lock()
-		defer ln.mu.Unlock()
-		i := slices.Index(p.watchers, &f)
-		if i >= 0 {
-			p.watchers = slices.Delete(p.watchers, i, i+1)
+	return p.Watch(f, func() {
+		ln.follow()
+		if ln.contended(p) { // mutant: waiters-from-before-the-grant-are-not-contention
+			p.Contend()
 		}
-		return i >= 0
-	}
-}
-
-// callContended is for callers that hold line.mu.
-func (p *position) callContended() {
-	for _, f := range p.watchers {
-		go (*f)()
-	}
-	p.watchers = nil
+	})
 }
 
 func (ln *line) contend(p *position) {
 	if first := ln.firstWanted(); first != nil && first != p {
-		first.callContended()
+		first.Contend()
 	}
 }
 
@@ -418,7 +398,7 @@ func (ln *line) contended(p *position) bool {
 	ln.follower.Look(func(_ int64, queue []watch.Key) {
 		others = slices.ContainsFunc(queue, func(k watch.Key) bool {
 			id, _, ours := keys.ParseName(k.Name)
-			return ln.own(k) == nil && !(ours && id == p.session.ID)
+			return ln.own(k) == nil && !(ours && id == p.Session.ID)
 		})
 	})
 	return others
@@ -450,6 +430,6 @@ func (ln *line) removeStray(k watch.Key) {
 
 func (ln *line) isStray(k watch.Key) bool {
 	id, number, ok := ln.locker.cluster.Keys.ParseName(k.Name)
-	return ok && slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session.ID == id }) &&
-		!slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session.ID == id && int32(p.number) == number })
+	return ok && slices.ContainsFunc(ln.positions, func(p *position) bool { return p.Session.ID == id }) &&
+		!slices.ContainsFunc(ln.positions, func(p *position) bool { return p.Session.ID == id && int32(p.number) == number })
 }

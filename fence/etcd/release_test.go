@@ -265,7 +265,7 @@ func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 	l, other := newTestLocker(t, client, cfg), newTestLocker(t, etcdserver.Client(t), cfg)
 	kept, theirs := acquire(t, l, "kept"), acquire(t, other, "r")
 	doubt := func(resource string) *position {
-		p := inTurn(t, l, kept.session, resource)
+		p := inTurn(t, l, kept.Session, resource)
 		lost.Arm()
 		l.sender.put(p)
 		lost.Kept(t)

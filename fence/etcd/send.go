@@ -100,7 +100,7 @@ func (s *sender) launchWaiting() {
 
 func (s *sender) takePuts() []*position {
 	n := 0
-	for n < min(len(s.puts), maxPuts) && s.puts[n].session == s.puts[0].session {
+	for n < min(len(s.puts), maxPuts) && s.puts[n].Session == s.puts[0].Session {
 		n++
 	}
 	taken := s.puts[:n:n]
@@ -187,7 +187,7 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 		}
 		ops = append(ops, clientv3.OpGet(p.line.follower.Queue, append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...), put)
 	}
-	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.puts[0].session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
+	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.puts[0].Session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
 }
 
 // done takes the create revision of the key as the token (F1). If the client sent the Txn twice, that is the
@@ -284,7 +284,7 @@ func (s *sender) takeLeft() (batch []*position, doubt bool) {
 		case how >= removed: // its session is over, or it was added twice; mutant: what-was-removed-is-removed-again
 		case len(batch) == 0:
 			batch, doubt = append(batch, p), inDoubt
-		case len(batch) < s.most && p.session == batch[0].session && inDoubt == doubt && !inLines(rest, p):
+		case len(batch) < s.most && p.Session == batch[0].Session && inDoubt == doubt && !inLines(rest, p):
 			batch = append(batch, p)
 		default:
 			rest = append(rest, p)
@@ -314,7 +314,7 @@ func inLines(ps []*position, p *position) bool {
 
 // notCleaned ends a session that nothing else needs, so that no renewal keeps the keys alive.
 func (s *sender) notCleaned(batch []*position, err error) {
-	under := batch[0].session
+	under := batch[0].Session
 	if errors.Is(err, cluster.ErrLeaseGone) {
 		under.End(fence.LossExpired)
 	}

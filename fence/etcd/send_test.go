@@ -327,7 +327,7 @@ func TestSender_TheEndOfTheSessionEndsCalls(t *testing.T) {
 	ln := newLoaded(t, "held")
 	released := releasing(patient(t), ln.held[0])
 	ln.awaitWaiting(t, 0, 1)
-	ln.held[0].session.End(fence.LossClosed)
+	ln.held[0].Session.End(fence.LossClosed)
 	require.ErrorContains(t, etcdtest.Receive(t, released), "session is over")
 	for _, first := range ln.first {
 		require.Error(t, etcdtest.Receive(t, first).err)

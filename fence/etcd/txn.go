@@ -16,7 +16,7 @@ func (p *position) put(epoch int64) (clientv3.Op, error) {
 		proclaimed = *p.campaign
 	}
 	value, err := p.encode(epoch, proclaimed)
-	return clientv3.OpPut(p.Key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err // mutant: acquire-without-a-lease
+	return clientv3.OpPut(p.Key(), value, clientv3.WithLease(p.Session.ID), clientv3.WithPrevKV()), err // mutant: acquire-without-a-lease
 }
 
 // mayWrite requires that the epoch is that of the mark, which the grants name, and that no void rules the Txn out.
@@ -92,7 +92,7 @@ func deleteCreated(key string, revision int64) clientv3.Op {
 // key lives under the lease of the lock keys. Without void, etcd has answered; if it was out of space it may have
 // written the key all the same, and a void key would need space.
 func (l *Locker) withdraw(ctx context.Context, void bool, ps ...*position) error {
-	id := ps[0].session.ID
+	id := ps[0].Session.ID
 	var ops []clientv3.Op
 	for _, p := range ps {
 		ops = append(ops, clientv3.OpGet(p.Key(), clientv3.WithKeysOnly()))

@@ -120,7 +120,7 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	p.Session.RenewNow(func() { // unless that says that the session is over
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		p.finish(p.loss(fence.LossDeleted))
+		p.Lose(fence.LossDeleted)
 	})
 	select {
 	case <-p.Done():

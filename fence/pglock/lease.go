@@ -40,7 +40,7 @@ func newHolder(label string) string { return fmt.Sprintf("%s-%016x", label, rand
 
 func (l *Locker) newLease(s *session.Session[int64], resource, value string) *lease {
 	p := &lease{locker: l, value: value, decided: make(chan struct{}), settled: make(chan struct{}), asking: true}
-	p.Begin(s, &l.mu)
+	p.Begin(p, s, &l.mu)
 	p.grant.Resource, p.grant.Holder = resource, newHolder(l.cfg.Label)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -326,8 +326,9 @@ func (p *lease) AfterContended(f func()) (stop func() bool) {
 	})
 }
 
-func (p *lease) loss(reason fence.LossReason) error {
-	return p.Loss(p.grant, reason, func(err error) error { return unavailable("renew the session", err) })
+// Lose implements session.Owner.
+func (p *lease) Lose(reason fence.LossReason) {
+	p.finish(p.Loss(p.grant, reason, func(err error) error { return unavailable("renew the session", err) }))
 }
 
 // finish ends p, if it isn't over. Callers hold locker.mu.

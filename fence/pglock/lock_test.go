@@ -528,8 +528,9 @@ func harness(direct, pool *pgxpool.Pool, restart func(t testing.TB)) guardtest.L
 			mustExec(t, direct, "select fence.lock_end($1)", s.ID)
 			s.RenewNow(func() {}) // rather than in a third of the time to live
 		},
-		Restart: restart,
-		Ordered: true,
+		Restart:      restart,
+		MissDeadline: func(_ testing.TB, held fence.Lease) { held.(*lease).Session.MissDeadline() },
+		Ordered:      true,
 	}
 }
 

@@ -135,7 +135,7 @@ func (l *Locker) sessionEnded(s *session.Session[int64], reason fence.LossReason
 	defer l.mu.Unlock()
 	for _, p := range l.leases {
 		if p.Session == s {
-			p.finish(p.loss(reason))
+			p.Lose(reason)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (l *Locker) newLease(resource string, wait bool) (*lease, error) {
 	if wait {
 		p.mark = 5 * l.cfg.PollInterval
 	}
-	p.Begin(nil, &l.mu)
+	p.Begin(p, nil, &l.mu)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closing.IsClosed() {
@@ -145,9 +145,9 @@ func (p *lease) asked() {
 
 func (p *lease) sessionEnded(s *session.Session[struct{}], reason fence.LossReason) {
 	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
 	p.Session = s // it may have ended before it was known
-	p.locker.mu.Unlock()
-	p.finish(p.loss(reason))
+	p.Lose(reason)
 }
 
 // givenUp is the error of a call that err has ended, perhaps behind another holder.
@@ -160,19 +160,34 @@ func (p *lease) givenUp(err error) error {
 	return err
 }
 
-func (p *lease) loss(reason fence.LossReason) error {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	return p.Loss(p.grant, reason, func(err error) error { return unavailable("renew "+p.grant.Resource, err) })
+// Lose implements session.Owner. Its caller ends the session.
+func (p *lease) Lose(reason fence.LossReason) {
+	p.end(p.Loss(p.grant, reason, func(err error) error { return unavailable("renew "+p.grant.Resource, err) }))
 }
 
-// finish ends p, and reports whether it has not been over.
-func (p *lease) finish(cause error) bool {
-	p.locker.mu.Lock()
-	first, s := p.Finish(cause), p.Session
+// end ends p, and reports whether it has not been over. Callers hold locker.mu.
+func (p *lease) end(cause error) bool {
+	first := p.Finish(cause)
 	if first && !p.asking {
 		p.giveBack()
 	}
+	return first
+}
+
+func (p *lease) lose(reason fence.LossReason) {
+	p.locker.mu.Lock()
+	p.Lose(reason)
+	s := p.Session
+	p.locker.mu.Unlock()
+	if s != nil {
+		s.End(reason) // which finds p over
+	}
+}
+
+// finish ends p and its session, and reports whether p has not been over.
+func (p *lease) finish(cause error) bool {
+	p.locker.mu.Lock()
+	first, s := p.end(cause), p.Session
 	p.locker.mu.Unlock()
 	if first && s != nil {
 		s.End(fence.LossClosed) // which finds p over

@@ -94,7 +94,8 @@ func harness(t testing.TB, poll time.Duration) guardtest.LockerHarness {
 			require.NoError(t, err)
 			return l
 		},
-		Lose: func(t testing.TB, l guardtest.ClosableLocker) { lose(t, c, l.(*Locker)) },
+		Lose:         func(t testing.TB, l guardtest.ClosableLocker) { lose(t, c, l.(*Locker)) },
+		MissDeadline: func(_ testing.TB, held fence.Lease) { held.(*lease).Session.MissDeadline() },
 		Restart: func(t testing.TB) {
 			require.NoError(t, c.Save(patient(t)).Err())
 			require.NoError(t, s.Restart(patient(t)))

@@ -132,7 +132,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		leases := slices.Concat(slices.Collect(maps.Values(l.leases))...)
 		l.mu.Unlock()
 		for _, p := range leases {
-			p.finish(p.loss(fence.LossClosed))
+			p.lose(fence.LossClosed)
 		}
 		var failed error
 		for _, p := range leases {

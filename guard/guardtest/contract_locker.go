@@ -36,6 +36,9 @@ type LockerHarness struct {
 	Lose func(t testing.TB, l ClosableLocker)
 	// Restart stops the service and starts it with the data that it had.
 	Restart func(t testing.TB)
+	// MissDeadline makes the holder's deadline of lease pass, and nothing else notice it, as when a process was
+	// stopped whose timers are late. Without it, TestLocker doesn't try that.
+	MissDeadline func(t testing.TB, lease fence.Lease)
 	// Ordered says that Acquire serves processes in order of arrival.
 	Ordered bool
 }
@@ -45,7 +48,7 @@ type LockerHarness struct {
 func TestLocker(t *testing.T, h LockerHarness) {
 	t.Run("parts", func(t *testing.T) {
 		for _, p := range lockerParts {
-			if p.name == "order of arrival" && !h.Ordered {
+			if p.name == "order of arrival" && !h.Ordered || p.name == "deadline" && h.MissDeadline == nil {
 				continue
 			}
 			t.Run(p.name, func(t *testing.T) {
@@ -71,6 +74,7 @@ var lockerParts = []struct {
 	{"release", (*lockerRun).release},
 	{"release without a context", (*lockerRun).releaseAnyhow},
 	{"loss", (*lockerRun).loss},
+	{"deadline", (*lockerRun).deadline},
 	{"contention", (*lockerRun).contention},
 	{"close", (*lockerRun).close},
 }
@@ -438,6 +442,45 @@ func (r *lockerRun) contention() {
 	got := r.granted(next)
 	got.AfterContended(r.never("AfterContended was called though nobody waits"))
 	r.free(got)
+}
+
+// Each way to ask compares the deadline, so each has a lease of its own.
+func (r *lockerRun) deadline() {
+	l := r.locker()
+	for what, over := range map[string]func(lease fence.Lease, ctx context.Context) bool{
+		"Err":           func(lease fence.Lease, _ context.Context) bool { return lease.Err() != nil },
+		"Context().Err": func(_ fence.Lease, ctx context.Context) bool { return ctx.Err() != nil },
+		"Done": func(lease fence.Lease, _ context.Context) bool {
+			select {
+			case <-lease.Done():
+				return true
+			default:
+				return false
+			}
+		},
+		"AfterLost": func(lease fence.Lease, _ context.Context) bool {
+			lost := make(chan struct{})
+			lease.AfterLost(func() { close(lost) })
+			r.await("AfterLost, after the deadline", lost)
+			return true
+		},
+		"AfterContended": func(lease fence.Lease, _ context.Context) bool { return !lease.AfterContended(r.never("contended"))() },
+	} {
+		one := *r
+		one.name += "/" + what
+		lease := one.acquire(l)
+		ctx, told := lease.Context(), make(chan struct{})
+		lease.AfterLost(func() { close(told) })
+		r.MissDeadline(r.T, lease)
+		r.check(over(lease, ctx), "%s doesn't see that the deadline has passed", what)
+		var loss *fence.LeaseLostError
+		r.check(errors.As(lease.Err(), &loss) && loss.Reason == fence.LossDeadline, "the deadline ended the lease with %v", lease.Err())
+		r.is(context.Cause(ctx), lease.Err())
+		r.await("AfterLost", told)
+		r.check(lease.Remaining() == 0, "Remaining is not 0 after the end")
+		err := lease.Release(r.ctx)
+		r.check(err == nil, "Release after the deadline: %v", err)
+	}
 }
 
 func (r *lockerRun) close() {

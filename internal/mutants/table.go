@@ -59,7 +59,7 @@ var lockMutants = []Mutant{
 	{"passes-on-past-another-process", "F2", "fence/etcd", "TestLine_PassesOnWithoutEtcdIfNoOtherIsBetween",
 		`	return pred == nil || pred.clear`},
 	{"passes-on-behind-what-was-lost", "F2", "fence/etcd", "TestLine_DoesNotPassOnBehindOneThatIsLost",
-		`	if p.clear && p.session == ln.session {`},
+		`	if p.clear && p.Session == ln.session {`},
 	{"first-void-of-a-session-is-the-only-one", "F2", "fence/etcd", "TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain",
 		`	return clientv3.Compare(clientv3.CreateRevision(l.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1)`},
 	{"late-removals-delete-what-was-taken-over", "F2", "fence/etcd", "TestReuse_LateRemovalSparesAKeyThatWasTakenOver",

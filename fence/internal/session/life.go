@@ -15,22 +15,41 @@ import (
 type Life[ID any] struct {
 	Session *Session[ID]
 
+	owner    Owner
 	mu       *sync.Mutex // the Locker's
 	cause    error
 	watchers []*func()
-	onLoss   []func()
+	onLoss   func()
 	lifetime context.Context // made on demand, since most are never asked for
 	endLife  context.CancelCauseFunc
 }
 
+// Owner is the lease that a Life is a part of.
+type Owner interface {
+	// Lose ends the lease, if it isn't over. It needs the lock.
+	Lose(reason fence.LossReason)
+}
+
 // Begin says which lock guards the lease. The methods of a caller's take it; those that say so need it.
-func (l *Life[ID]) Begin(s *Session[ID], mu *sync.Mutex) { l.Session, l.mu = s, mu }
+func (l *Life[ID]) Begin(o Owner, s *Session[ID], mu *sync.Mutex) {
+	l.owner, l.Session, l.mu = o, s, mu
+}
+
+// look ends the lease if its session is over, and returns the cause of the end. It needs the lock.
+func (l *Life[ID]) look() error {
+	if l.cause == nil && l.Session != nil {
+		if reason := l.Session.Over(); reason != "" {
+			l.owner.Lose(reason)
+		}
+	}
+	return l.cause
+}
 
 func (l *Life[ID]) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lifetime == nil {
-		l.lifetime, l.endLife = context.WithCancelCause(context.Background())
+		l.lifetime, l.endLife = NewLifetime(l)
 		if l.cause != nil {
 			l.endLife(l.cause)
 		}
@@ -43,13 +62,13 @@ func (l *Life[ID]) Done() <-chan struct{} { return l.Context().Done() }
 func (l *Life[ID]) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.cause
+	return l.look()
 }
 
 func (l *Life[ID]) Remaining() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cause != nil {
+	if l.look() != nil {
 		return 0
 	}
 	return l.Session.Remaining()
@@ -58,11 +77,17 @@ func (l *Life[ID]) Remaining() time.Duration {
 func (l *Life[ID]) AfterLost(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.cause == nil:
-		l.onLoss = append(l.onLoss, f)
-	case errors.Is(l.cause, fence.ErrLeaseLost):
+	switch cause, earlier := l.look(), l.onLoss; {
+	case errors.Is(cause, fence.ErrLeaseLost):
 		go f()
+	case cause != nil:
+	case earlier == nil:
+		l.onLoss = f
+	default:
+		l.onLoss = func() {
+			go earlier()
+			f()
+		}
 	}
 }
 
@@ -70,7 +95,7 @@ func (l *Life[ID]) AfterLost(f func()) {
 func (l *Life[ID]) Watch(f func(), watched func()) (stop func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cause != nil {
+	if l.look() != nil {
 		return func() bool { return false }
 	}
 	l.watchers = append(l.watchers, &f)
@@ -109,10 +134,8 @@ func (l *Life[ID]) Finish(cause error) bool {
 	if l.endLife != nil {
 		l.endLife(cause)
 	}
-	if errors.Is(cause, fence.ErrLeaseLost) {
-		for _, f := range l.onLoss {
-			go f()
-		}
+	if l.onLoss != nil && errors.Is(cause, fence.ErrLeaseLost) {
+		go l.onLoss() // mutant: loss-is-not-told
 	}
 	l.onLoss = nil
 	return true
@@ -132,6 +155,36 @@ func (l *Life[ID]) Loss(g fence.Grant, reason fence.LossReason, wrap func(error)
 		}
 	}
 	return loss
+}
+
+// lifetime is the context of a lease, which a stopped process's late timer has yet to end.
+type lifetime struct {
+	context.Context
+	lease interface{ Err() error }
+}
+
+// NewLifetime returns a context that ends at the latest when it is asked after lease's Err has ended the lease. That
+// has to call end.
+func NewLifetime(lease interface{ Err() error }) (_ context.Context, end context.CancelCauseFunc) {
+	ctx, end := context.WithCancelCause(context.Background())
+	return lifetime{ctx, lease}, end
+}
+
+func (c lifetime) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+func (c lifetime) Done() <-chan struct{} {
+	c.look()
+	return c.Context.Done()
+}
+
+// look takes no lock after the end: a Locker may ask for the error of a caller's context when it has seen it done.
+func (c lifetime) look() {
+	if c.Context.Err() == nil {
+		_ = c.lease.Err()
+	}
 }
 
 // Ended is the error of a call whose context has ended.

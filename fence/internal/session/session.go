@@ -36,8 +36,8 @@ type Session[ID any] struct {
 	timer        *time.Timer
 	failure      error
 	due          time.Time
-	paused       time.Duration // the most by which Run was late since the last renewal
-	ended        bool
+	paused       time.Duration    // the most by which Run was late since the last renewal
+	ended        fence.LossReason // "" before the end
 	needed       int
 	afterRenewal []func()
 
@@ -71,7 +71,7 @@ const margin = 10
 func (s *Session[ID]) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Lock()
 	now := time.Now() // taken after Lock, which may wait
-	if s.ended {
+	if s.ended != "" {
 		s.mu.Unlock()
 		return
 	}
@@ -95,10 +95,21 @@ func (s *Session[ID]) expire() {
 func (s *Session[ID]) Remaining() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
+	if s.ended != "" {
 		return 0
 	}
 	return max(0, time.Until(s.deadline))
+}
+
+// Over says why the session isn't reliable any more; "" while it is. It compares the deadline, since the timer of a
+// process that was stopped may be late (F3).
+func (s *Session[ID]) Over() fence.LossReason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended == "" && !time.Now().Before(s.deadline) {
+		return fence.LossDeadline
+	}
+	return s.ended
 }
 
 func (s *Session[ID]) Run() {
@@ -218,13 +229,21 @@ func (s *Session[ID]) EndIfUnneeded() { s.end(fence.LossExpired, true) }
 
 func (s *Session[ID]) End(reason fence.LossReason) { s.end(reason, false) }
 
+// MissDeadline is for tests. It leaves what a process finds that was stopped: its deadline is over, and its timer late.
+func (s *Session[ID]) MissDeadline() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timer.Stop()
+	s.deadline = time.Now()
+}
+
 func (s *Session[ID]) end(reason fence.LossReason, unlessNeeded bool) {
 	s.mu.Lock()
-	if s.ended || unlessNeeded && s.needed > 0 {
+	if s.ended != "" || unlessNeeded && s.needed > 0 {
 		s.mu.Unlock()
 		return
 	}
-	s.ended = true
+	s.ended = reason
 	s.paused = max(s.paused, time.Since(s.due))
 	s.timer.Stop()
 	s.cancel()
