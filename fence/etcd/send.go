@@ -160,7 +160,7 @@ func (f *flight) run(ctx context.Context) {
 	var err error
 	if len(f.puts) > 0 {
 		txn := func(sent cluster.Mark) (clientv3.Txn, error) { return f.txn(ctx, sent) }
-		resp, epoch, certain, err = s.locker.write(ctx, f.puts[0].session, txn, nil)
+		resp, epoch, certain, err = s.locker.write(ctx, f.puts[0].Session, txn, nil)
 	} else {
 		err = s.locker.erase(ctx, deletes(f.dels)...) // mutant: release-in-doubt-is-taken-for-done
 	}
