@@ -24,7 +24,8 @@ type chain struct {
 
 	seq    int64 // of the entry before
 	hash   []byte
-	linked bool // the hash is that of the entry before, against which the next one can be verified
+	sealed uint64 // the server's id of its transaction if it is a write; 0 if it isn't
+	linked bool   // the hash is that of the entry before, against which the next one can be verified
 	tx     int64
 	claim  chainClaim // under which the entry before was made
 	// island is the claim that a prune left before the checkpoint; 0 if there is none.
@@ -93,7 +94,10 @@ func (c *chain) next(e *record.Entry) {
 	c.verifyHash(e)
 	c.verifyShape(e)
 	c.verifyClaim(e)
-	c.seq, c.tx, c.linked = e.Seq, e.Tx, true
+	c.seq, c.tx, c.sealed, c.linked = e.Seq, e.Tx, 0, true
+	if e.Kind == record.Write {
+		c.sealed = e.Xid
+	}
 	c.hash = append(c.hash[:0], e.Hash...)
 	c.passHeads()
 	c.pass(e)
@@ -265,6 +269,9 @@ func (c *chain) compareFence() {
 		differ("position", number(c.seq), number(f.Seq))
 		differ("transaction", number(c.tx), number(f.Tx))
 		differ("claim", number(claim.seq), number(f.ClaimSeq))
+	}
+	if f.Sealed != 0 { // in a fence that was rebuilt
+		differ("seal", strconv.FormatUint(c.sealed, 10), strconv.FormatUint(f.Sealed, 10))
 	}
 	differ("hash", c.hash32(), f.Hash.String())
 	switch {

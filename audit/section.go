@@ -180,9 +180,9 @@ const defaultTokenJump = 1 << 40
 func (s *section) verifyMarks() {
 	lowest := s.highest.token - max(s.setting.MaxTokenJump, defaultTokenJump)
 	switch {
-	case s.highest.epoch > s.setting.Epoch:
-		s.add(Finding{Kind: FindingLoweredMark, Text: "The database's highest epoch is lower than one that has claimed: grants of an epoch that is over could come back.",
-			Expected: fmt.Sprintf("epoch %d or more", s.highest.epoch), Found: fmt.Sprintf("epoch %d", s.setting.Epoch)})
+	case max(s.highest.epoch, s.setting.Raised) > s.setting.Epoch:
+		s.add(Finding{Kind: FindingLoweredMark, Text: "The database's highest epoch is lower than one that has claimed or that it was raised to: grants of an epoch that is over could come back.",
+			Expected: fmt.Sprintf("epoch %d or more", max(s.highest.epoch, s.setting.Raised)), Found: fmt.Sprintf("epoch %d", s.setting.Epoch)})
 	case s.highest.epoch == s.setting.Epoch && s.setting.Token > 0 && s.setting.Token < lowest:
 		s.add(Finding{Kind: FindingLoweredMark, Text: "The database's mark of tokens is far lower than a token that has claimed: it was set back.",
 			Expected: fmt.Sprintf("token %d or more", lowest), Found: fmt.Sprintf("token %d", s.setting.Token)})

@@ -129,7 +129,7 @@ const tamperingFunctions = `
 		end loop;
 	end $$;
 	create function fit(p_name text) returns void language sql as $$
-		update fence.resource r set seq = e.seq, tx = e.tx, hash = e.hash, claim_seq = c.seq, claimed_at = c.at, epoch = c.epoch, token = c.token, holder = c.holder, prev_token = 0
+		update fence.resource r set seq = e.seq, tx = e.tx, hash = e.hash, claim_seq = c.seq, claimed_at = c.at, epoch = c.epoch, token = c.token, holder = c.holder, prev_token = 0, sealed = '0'
 		  from (select h.* from fence.history h join fence.resource f on f.id = h.resource where f.name = p_name order by h.seq desc limit 1) e
 		  join fence.history c on c.resource = e.resource and c.seq = e.claim
 		 where r.id = e.resource

@@ -24,6 +24,7 @@ type Fence struct {
 	ClaimedAt Time   `json:"claimed_at"`
 	Seq       int64  `json:"seq"`
 	Tx        int64  `json:"tx,string"`
+	Sealed    uint64 `json:"sealed,string"`
 	Hash      Hash   `json:"hash"`
 	Holder    string `json:"holder"`
 }
@@ -70,11 +71,12 @@ type Operation struct {
 	At       Time   `json:"at"`
 }
 
-// Setting has the columns of the table setting that bound claims.
+// Setting has the columns of the table setting that bound claims, and the highest epoch of the table epoch_raise.
 type Setting struct {
 	Epoch        int64 `json:"epoch"`
 	Token        int64 `json:"token"`
 	MaxTokenJump int64 `json:"max_token_jump"`
+	Raised       int64 `json:"raised"`
 }
 
 // The columns of each table, with the alias of the table. What is a domain is sent as its base type.
