@@ -41,7 +41,7 @@ func setting(pairs ...string) func(t testing.TB, c *redis.Client) {
 func replicaOf(addr string) func(t testing.TB, c *redis.Client) {
 	return func(t testing.TB, c *redis.Client) {
 		host, port, _ := strings.Cut(addr, ":")
-		require.NoError(t, c.SlaveOf(patient(t), host, port).Err())
+		require.NoError(t, c.ReplicaOf(patient(t), host, port).Err())
 	}
 }
 
