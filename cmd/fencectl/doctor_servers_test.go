@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
@@ -242,18 +241,4 @@ func TestDoctor_FindsADriftOfEpochs(t *testing.T) {
 		i.mend(i.finds(c.code, c.id))
 		i.findsNothing()
 	}
-}
-
-func TestDoctor_FindsALockOfAnOlderEpoch(t *testing.T) {
-	t.Parallel()
-	i := onShared(t, nil)
-	kept, err := i.client.Grant(t.Context(), 3600)
-	require.NoError(t, err)
-	_, err = i.client.Put(t.Context(), i.prefix+"/locks/sku%2F1/1-0", `{"holder":"old-1","epoch":1}`, clientv3.WithLease(kept.ID))
-	require.NoError(t, err)
-	i.findsNothing()
-	_, err = i.client.Put(t.Context(), i.prefix+"/epoch", "2")
-	require.NoError(t, err)
-	i.mend(i.finds(cli.ExitOK, "lock-of-older-epoch"))
-	i.findsNothing()
 }

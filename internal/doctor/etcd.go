@@ -118,18 +118,9 @@ func checkTTL(ctx context.Context, s *target) ([]Finding, error) {
 }
 
 func checkLockKeys(ctx context.Context, s *target) ([]Finding, error) {
-	l := s.etcd
-	now, err := l.inspector.Epoch(ctx) // before the keys: an older one is a leftover then
-	if err != nil && !l.noEpoch {
-		return nil, err
-	}
-	return l.strays(ctx, "/locks/", func(kv *mvccpb.KeyValue) (string, facts) {
-		a, ok := l.inspector.Acquisition(kv)
-		switch {
-		case kv.Lease == 0:
+	return s.etcd.strays(ctx, "/locks/", func(kv *mvccpb.KeyValue) (string, facts) {
+		if kv.Lease == 0 {
 			return "lock-without-lease", facts{}
-		case ok && a.Grant.Holder != "" && a.Grant.Epoch < now.Number:
-			return "lock-of-older-epoch", facts{"resource": a.Grant.Resource, "holder": a.Grant.Holder, "token": a.Grant.Token, "epoch": a.Grant.Epoch, "now": now.Number}
 		}
 		return "", nil
 	})

@@ -233,7 +233,7 @@ func TestHistory_IsOnlyPruned(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
 	written(t, store, grant(5, "a"), 3)
-	mustExec(t, pool, "insert into fence.epoch_raise (epoch, token, reason, operator) values (2, 0, 'etcd was restored', 'me@here')")
+	mustExec(t, pool, "insert into fence.epoch_raise (epoch, token, reason, operator) values (1, 0, 'etcd was restored', 'me@here')")
 	outdated(t, pool, 2)
 	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
