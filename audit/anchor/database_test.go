@@ -167,7 +167,7 @@ const forged = `
 	insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
 		select id, 'w', %[1]d, 1, 5555, '7', now(), sha256(sha256('lies') || int4send(id) || int8send(%[1]d) || charsend('w') || int8send(1) || int8send(5555) || xid8send('7') || timestamptz_send(now()))
 		from fence.resource;
-	update fence.resource r set seq = e.seq, tx = e.tx, hash = e.hash from fence.history e where e.resource = r.id and e.seq = %[1]d;
+	update fence.resource r set seq = e.seq, tx = e.tx, hash = e.hash, sealed = e.xid from fence.history e where e.resource = r.id and e.seq = %[1]d;
 	alter table fence.history enable always trigger protect_history; alter table fence.history enable always trigger protect_kept_history;
 	alter table fence.checkpoint enable always trigger protect_checkpoint; alter table fence.checkpoint enable always trigger protect_checkpoint_rows;
 	alter table fence.resource enable always trigger protect_fence`
