@@ -113,7 +113,7 @@ func (f anchorFiles) verify(t *testing.T, args ...string) clitest.Ending {
 // shorten removes the last entry of sku/1, and puts its fence back to the one before: a history
 // that fits in itself.
 const shorten = `delete from fence.history h using fence.resource r where r.id = h.resource and r.name = 'sku/1' and h.seq = r.seq;
-	update fence.resource r set seq = e.seq, tx = e.tx, hash = e.hash from fence.history e where e.resource = r.id and r.name = 'sku/1' and e.seq = r.seq - 1`
+	update fence.resource r set seq = e.seq, tx = e.tx, hash = e.hash, sealed = case e.kind when 'w' then e.xid else '0' end from fence.history e where e.resource = r.id and r.name = 'sku/1' and e.seq = r.seq - 1`
 
 // A proof finds what a database or an export lacks, with the public key and nothing else.
 func TestAuditVerify_WithAProofAndWithoutTheLog(t *testing.T) {
