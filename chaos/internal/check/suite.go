@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
@@ -273,24 +272,6 @@ func LoadSuite(dir string) (*Suite, error) {
 		return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Dir, b.Dir))
 	})
 	return suite, nil
-}
-
-// Load reads what was kept of a run. It fails with fs.ErrNotExist if nothing was.
-func Load(dir string, run *Run) (events []history.Event, observed observe.Observation, err error) {
-	at := filepath.Join(dir, filepath.FromSlash(run.Dir))
-	file, err := os.Open(filepath.Join(at, HistoryFile))
-	if err != nil {
-		return nil, observed, err
-	}
-	defer func() { _ = file.Close() }()
-	err = history.Read(file, func(e history.Event) { events = append(events, e) })
-	if err != nil {
-		return nil, observed, fmt.Errorf("%s: %w", run, err)
-	}
-	history.Sort(events)
-	err = readJSON(filepath.Join(at, observedFile), &observed)
-	observed.Read()
-	return events, observed, err
 }
 
 func readJSON(path string, into any) error {

@@ -1,24 +1,21 @@
 // Package report writes the results of chaos runs as one HTML file, for people.
 //
 // The page is self-contained: it has no script, loads nothing, and forbids the browser to. Text from runs
-// is untrusted, and is escaped in two places only: html/template, and drawing. Tracks are drawn from the
-// workers' own events: figures prove nothing.
+// is untrusted, and html/template escapes it.
 package report
 
 import (
 	"bytes"
 	"embed"
-	"errors"
 	"fmt"
 	"html/template"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/history"
-	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
 //go:embed page
@@ -30,33 +27,14 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 
 // Write writes the report of a judged suite to its directory.
 func Write(dir string, suite *check.Suite) error {
-	var b bytes.Buffer
-	err := render(&b, suite, func(run *check.Run) ([]history.Event, observe.Observation, error) { return check.Load(dir, run) })
+	text, err := render(suite)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, check.ReportFile), b.Bytes(), 0o644)
+		err = os.WriteFile(filepath.Join(dir, check.ReportFile), text, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("chaos: the report: %w", err)
 	}
 	return nil
-}
-
-// loader reads the files of a run, as check.Load does.
-type loader func(*check.Run) ([]history.Event, observe.Observation, error)
-
-type trace struct {
-	run      *check.Run
-	events   []history.Event
-	observed observe.Observation
-}
-
-// trace is nil if the files of the run were not kept.
-func (load loader) trace(run *check.Run) (*trace, error) {
-	events, observed, err := load(run)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(events) == 0 {
-		return nil, nil
-	}
-	return &trace{run, events, observed}, err
 }
 
 type content struct {
@@ -65,35 +43,25 @@ type content struct {
 	Fenced    check.Totals
 	Damage    check.Counts // of all controls, with faults
 	Rows      []sideBySide
-	Example   *example
 	Props     []*property
 	Controls  []control
 	Schedules []*schedule
 }
 
-func render(w io.Writer, suite *check.Suite, load loader) error {
+func render(suite *check.Suite) ([]byte, error) {
 	style, err := files.ReadFile("page/style.css")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	fenced := runsOf(suite, func(r check.Run) bool { return r.Group == check.Fenced })
 	p := &content{
 		Style: template.CSS(style), Suite: suite, Fenced: check.Sum(fenced),
 		Damage: check.Sum(runsOf(suite, func(r check.Run) bool { return r.Group != check.Fenced && r.Faults })).Counts,
-		Props:  propertiesOf(fenced), Controls: controlsOf(suite), Schedules: schedulesOf(suite),
-	}
-	if p.Example, err = exampleOf(suite, load); err != nil {
-		return err
-	}
-	if p.Rows, err = rowsOf(suite, load, p.Example); err != nil {
-		return err
+		Rows:   rowsOf(suite), Props: propertiesOf(fenced), Controls: controlsOf(suite), Schedules: schedulesOf(suite),
 	}
 	var b bytes.Buffer
-	if err := page.Execute(&b, p); err != nil {
-		return err
-	}
-	_, err = w.Write(bytes.Map(visible, b.Bytes()))
-	return err
+	err = page.Execute(&b, p)
+	return bytes.Map(visible, b.Bytes()), err
 }
 
 func runsOf(suite *check.Suite, wanted func(check.Run) bool) (runs []check.Run) {
@@ -119,4 +87,33 @@ func (p *content) Broke() (n int) {
 		n += min(c.Faults.Red, 1)
 	}
 	return n
+}
+
+// maxText bounds a text that comes from a run, in bytes.
+const maxText = 400
+
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
+}
+
+// seconds writes a time as "2.41s" or "13ms".
+func seconds(d time.Duration) string { return d.Round(time.Millisecond).String() }
+
+// thousands writes a number with a comma after each thousand.
+func thousands(n int) string {
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + many
 }

@@ -1,8 +1,8 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
-	"html/template"
 	"maps"
 	"slices"
 	"strings"
@@ -19,44 +19,30 @@ type sideBySide struct {
 
 type cell struct {
 	Title   string
-	Figure  template.HTML // empty if there is nothing to draw
-	Summary string        // what became of it
-	Class   string        // ok, bad, broke, green, nothing
+	Summary string // what became of it
+	Class   string // ok, bad, broke, green, nothing
 }
 
-// rowsOf has the example's scenario first.
-func rowsOf(suite *check.Suite, load loader, first *example) (rows []sideBySide, err error) {
-	names := scenarios(suite)
-	if first != nil {
-		names = append([]string{first.Scenario}, slices.DeleteFunc(names, func(name string) bool { return name == first.Scenario })...)
-	}
-	for _, scenario := range names {
-		row := sideBySide{Scenario: scenario, About: about(suite, scenario)}
-		for _, run := range oneSeed(suite, scenario) {
-			t, err := load.trace(run)
-			if err != nil {
-				return nil, err
-			}
-			c := cell{Title: title(suite, run.Group), Summary: summary(run), Class: class(run)}
-			if t != nil {
-				c.Figure = drawSmall(fmt.Sprintf("%s, %s: %s", scenario, c.Title, c.Summary), t)
-			}
-			row.Seed, row.Cells = run.Seed, append(row.Cells, c)
+func rowsOf(suite *check.Suite) (rows []sideBySide) {
+	for _, s := range suite.Scenarios {
+		row := sideBySide{Scenario: s.Name, About: s.Summary}
+		for _, run := range oneSeed(suite, s.Name) {
+			row.Seed, row.Cells = run.Seed, append(row.Cells, cell{title(suite, run.Group), summary(run), class(run)})
 		}
 		if len(row.Cells) > 0 {
 			rows = append(rows, row)
 		}
 	}
-	return rows, nil
+	return rows
 }
 
-func scenarios(suite *check.Suite) (names []string) {
-	for _, s := range suite.Scenarios {
-		if slices.ContainsFunc(suite.Runs, func(r check.Run) bool { return r.Scenario == s.Name }) {
-			names = append(names, s.Name)
+func title(suite *check.Suite, group string) string {
+	for _, g := range suite.Groups {
+		if g.Name == group && g.Title != "" {
+			return g.Title
 		}
 	}
-	return names
+	return group
 }
 
 // oneSeed returns the runs with the seed of a violation of Fencekit, or else with the first one, which all
@@ -196,18 +182,26 @@ type runLine struct {
 
 // schedulesOf has those that are not as they must be first.
 func schedulesOf(suite *check.Suite) (all []*schedule) {
-	runs := runsBy(suite, func(r *check.Run) int {
+	var runs []*check.Run
+	for i := range suite.Runs {
+		runs = append(runs, &suite.Runs[i])
+	}
+	wrong := func(r *check.Run) int {
 		if r.Group == check.Fenced && r.Verdict != check.Pass {
-			return 2
+			return 0
 		}
 		return 1
+	}
+	slices.SortStableFunc(runs, func(a, b *check.Run) int {
+		return cmp.Or(cmp.Compare(wrong(a), wrong(b)), cmp.Compare(a.Counts.Operations, b.Counts.Operations))
 	})
 	bySchedule := map[string]*schedule{}
 	for _, r := range runs {
-		s := bySchedule[sameSchedule(r)]
+		same := fmt.Sprintf("%s/%d/%t", r.Scenario, r.Seed, r.Faults)
+		s := bySchedule[same]
 		if s == nil {
 			s = scheduleOf(r)
-			bySchedule[sameSchedule(r)] = s
+			bySchedule[same] = s
 			all = append(all, s)
 		}
 		c := r.Counts
