@@ -2,6 +2,7 @@ package pgproxy_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -73,47 +74,6 @@ func (f *fixture) begin() *pgx.Conn {
 	return conn
 }
 
-// sessions waits until just this many other sessions are left in the database.
-func (f *fixture) sessions(want int) {
-	f.Helper()
-	for n := -1; n != want; {
-		require.NoError(f, f.direct.QueryRow(f.ctx, `select count(*) from pg_stat_activity
-			where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'`).Scan(&n))
-	}
-}
-
-func always(a *pgproxy.Action) func(string) *pgproxy.Action {
-	return func(string) *pgproxy.Action { return a }
-}
-
-func TestProxy_PassesEverythingOn(t *testing.T) {
-	f := newFixture(t)
-	conn := f.begin()
-	f.exec(conn, "commit")
-	require.Equal(t, 1, f.ledger())
-
-	big := strings.Repeat("x", 3<<20)
-	var got string
-	require.NoError(t, conn.QueryRow(f.ctx, "select $1::text", big).Scan(&got))
-	require.Equal(t, big, got)
-
-	n, err := conn.CopyFrom(f.ctx, pgx.Identifier{"ledger"}, []string{"entry"}, pgx.CopyFromRows([][]any{{1}, {2}}))
-	require.NoError(t, err)
-	require.EqualValues(t, 2, n)
-
-	batch := &pgx.Batch{}
-	for range 100 {
-		batch.Queue("insert into ledger values ($1)", 1)
-	}
-	require.NoError(t, conn.SendBatch(f.ctx, batch).Close())
-	require.Equal(t, 103, f.ledger())
-
-	_, err = conn.Exec(f.ctx, "select 1/0")
-	var pgErr *pgconn.PgError
-	require.ErrorAs(t, err, &pgErr)
-	require.Equal(t, "22012", pgErr.Code)
-}
-
 func TestProxy_PassesCancelRequestsOn(t *testing.T) {
 	f := newFixture(t)
 	conn := f.connect()
@@ -134,10 +94,11 @@ func TestProxy_PassesCancelRequestsOn(t *testing.T) {
 func TestNew_TakesEveryFormOfDSN(t *testing.T) {
 	server, err := pgx.ParseConfig(pgserver.Shared(t).DSN())
 	require.NoError(t, err)
+	port := strconv.Itoa(int(server.Port))
 	for name, upstream := range map[string]string{
-		"keywords":                   "host=" + server.Host + " port=" + portOf(server) + " user=postgres dbname=postgres sslmode=disable",
+		"keywords":                   "host=" + server.Host + " port=" + port + " user=postgres dbname=postgres sslmode=disable",
 		"url":                        pgserver.Shared(t).DSN(),
-		"url with host as parameter": "postgres:///postgres?user=postgres&host=" + server.Host + "&port=" + portOf(server),
+		"url with host as parameter": "postgres:///postgres?user=postgres&host=" + server.Host + "&port=" + port,
 	} {
 		t.Run(name, func(t *testing.T) {
 			proxy, err := pgproxy.New(upstream)
@@ -154,13 +115,33 @@ func TestNew_TakesEveryFormOfDSN(t *testing.T) {
 	}
 }
 
-func TestReset_EndsSessionsAndAcceptsNewOnes(t *testing.T) {
+func TestOnCommit_MatchesTheWordOnly(t *testing.T) {
+	f := newFixture(t)
+	var seen []string
+	f.proxy.OnCommit(func(sql string) *pgproxy.Action {
+		seen = append(seen, sql)
+		return nil
+	})
+	conn := f.connect()
+	f.exec(conn, "select 1 as committed, 2 as commit_ts")
+	f.exec(conn, "begin")
+	f.exec(conn, "set constraints all immediate; Commit")
+	require.Equal(t, []string{"set constraints all immediate; Commit"}, seen)
+	f.proxy.OnCommit(nil)
+	f.exec(conn, "begin; commit")
+	require.Len(t, seen, 1)
+}
+
+// A prepared COMMIT is acted on when it is executed, not when it is parsed.
+func TestOnCommit_SeesPreparedStatementsWhenExecuted(t *testing.T) {
 	f := newFixture(t)
 	conn := f.begin()
-	f.proxy.Reset()
-	_, err := conn.Exec(f.ctx, "commit")
-	require.Error(t, err)
-	f.sessions(0)
-	require.Equal(t, 0, f.ledger())
-	require.NoError(t, f.connect().Ping(f.ctx))
+	calls := 0
+	f.proxy.OnCommit(func(string) *pgproxy.Action { calls++; return nil })
+	_, err := conn.PgConn().Prepare(f.ctx, "end_of_it", "commit", nil)
+	require.NoError(t, err)
+	require.Equal(t, 0, calls)
+	require.NoError(t, conn.PgConn().ExecPrepared(f.ctx, "end_of_it", nil, nil, nil).Read().Err)
+	require.Equal(t, 1, calls)
+	require.Equal(t, 1, f.ledger())
 }
