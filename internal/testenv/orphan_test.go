@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -73,11 +72,9 @@ const ready = "ready"
 
 // owner is a process that has started servers, and what belongs to it.
 type owner struct {
-	cmd      *exec.Cmd
-	roots    []string // directories of its servers
-	pids     []int    // of its servers and their children
-	servers  []int    // those of pids that are its own children
-	janitors []int    // its other children
+	cmd   *exec.Cmd
+	roots []string // directories of its servers
+	pids  []int    // of its servers and their children
 }
 
 // startOwner runs this binary as an owner.
@@ -105,28 +102,8 @@ func startOwner(t *testing.T) *owner {
 		require.NoError(t, err)
 		o.pids = append(o.pids, pids...)
 	}
-	o.lookForChildren(t)
-	require.NotEmpty(t, o.servers)
-	require.Len(t, o.janitors, len(o.roots))
+	require.NotEmpty(t, o.pids)
 	return o
-}
-
-func (o *owner) lookForChildren(t *testing.T) {
-	t.Helper()
-	out, err := exec.Command("ps", "-axo", "pid=,ppid=").Output()
-	require.NoError(t, err)
-	for line := range strings.Lines(string(out)) {
-		var pid, parent int
-		_, err := fmt.Sscan(line, &pid, &parent)
-		require.NoError(t, err)
-		switch {
-		case parent != o.cmd.Process.Pid:
-		case slices.Contains(o.pids, pid):
-			o.servers = append(o.servers, pid)
-		default:
-			o.janitors = append(o.janitors, pid)
-		}
-	}
 }
 
 // kill ends an owner by SIGKILL; it can do nothing about it.
@@ -174,28 +151,6 @@ func TestOwner_KilledLeavesNothing(t *testing.T) {
 	}
 	for _, id := range segments {
 		require.False(t, sharedMemoryExists(id))
-	}
-}
-
-// Even without its janitors an owner takes its servers with it: the kernel kills them.
-func TestOwner_KilledWithItsJanitorsLeavesNoServer(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		return
-	}
-	o := startOwner(t)
-	for _, janitor := range o.janitors {
-		require.NoError(t, syscall.Kill(janitor, syscall.SIGKILL))
-	}
-	ctx := patient(t)
-	awaitEnd(t, ctx, o.janitors)
-	o.kill(t)
-	awaitEnd(t, ctx, o.servers)
-	for _, pid := range o.pids { // Postgres's children, which no one else ends here
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	for _, id := range sharedMemory(t, o.roots) {
-		_, err := unix.SysvShmCtl(id, unix.IPC_RMID, nil)
-		require.NoError(t, err)
 	}
 }
 
