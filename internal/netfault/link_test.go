@@ -138,24 +138,6 @@ func eachDirection(t *testing.T, test func(t *testing.T, d netfault.Direction)) 
 	}
 }
 
-func TestCut_IsSilentInOneDirectionAndLosesNothing(t *testing.T) {
-	eachDirection(t, func(t *testing.T, d netfault.Direction) {
-		f := newFixture(t)
-		client, server := f.connect()
-		sender, receiver := oriented(d, client, server)
-		for range 3 {
-			revert := f.link.Cut(d)
-			send(t, sender, "kept ")
-			send(t, sender, "back")
-			requireSilent(t, receiver)
-			send(t, receiver, "the other way")
-			require.Equal(t, "the other way", read(t, sender, 13))
-			revert()
-			require.Equal(t, "kept back", read(t, receiver, 9))
-		}
-	})
-}
-
 // The end of a process behind a cut isn't noticed before the cut is reverted.
 func TestCut_KeepsEndsBack(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
@@ -235,23 +217,6 @@ func TestDelay_IsTheLeastThatItTakes(t *testing.T) {
 	})
 }
 
-func TestHalfOpen_SilencesPresentConnectionsUntilTheirReset(t *testing.T) {
-	f := newFixture(t)
-	client, server := f.connect()
-	revert := f.link.HalfOpen()
-	send(t, client, "question")
-	send(t, server, "answer")
-	requireSilent(t, server)
-	requireSilent(t, client)
-	newClient, newServer := f.connect()
-
-	revert()
-	requireReset(t, client)
-	requireReset(t, server)
-	send(t, newClient, "unharmed")
-	require.Equal(t, "unharmed", read(t, newServer, 8))
-}
-
 func TestReset_ReachesBothEnds(t *testing.T) {
 	for name, before := range map[string]func(*netfault.Link) (reverts []func()){
 		"whole": nil,
@@ -282,22 +247,6 @@ func TestReset_ReachesBothEnds(t *testing.T) {
 
 func TestLink_PassesEndsOn(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
-		t.Run("half-close", func(t *testing.T) {
-			f := newFixture(t)
-			client, server := f.connect()
-			sender, receiver := oriented(d, client, server)
-			send(t, sender, "that's all")
-			require.NoError(t, sender.CloseWrite())
-			all, err := io.ReadAll(receiver)
-			require.NoError(t, err)
-			require.Equal(t, "that's all", string(all))
-			send(t, receiver, "answer")
-			require.NoError(t, receiver.Close())
-			all, err = io.ReadAll(sender)
-			require.NoError(t, err)
-			require.Equal(t, "answer", string(all))
-			require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
-		})
 		t.Run("reset", func(t *testing.T) {
 			f := newFixture(t)
 			client, server := f.connect()
