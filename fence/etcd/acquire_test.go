@@ -164,27 +164,6 @@ func resources(n int) []string {
 	return all
 }
 
-// The traps are to queue at several resources at once, and to take what is free behind one
-// that is taken: either way two calls can wait for each other.
-func TestTryAcquireAll_TakesNothingBehindWhatIsTaken(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	taken := acquire(t, a, "sku/002")
-	held, err := b.TryAcquireAll(patient(t), resources(5)...)
-	require.NoError(t, err)
-	require.Len(t, held, 2)
-	keys := awaitKeys(t, client, cfg.Prefix+"/locks/", 3)
-	require.Equal(t, taken.Key(), string(keys[0].Key), "no queue but those of the first two has got a key")
-	again, err := b.TryAcquireAll(patient(t), resources(5)...)
-	require.NoError(t, err)
-	require.Empty(t, again, "this process has the first one")
-	for _, le := range held {
-		release(t, le)
-	}
-	release(t, taken)
-}
-
 // The void of a later acquisition may overtake an earlier one's request on its way
 // to etcd, and then rules that out too. It is sent again.
 func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain(t *testing.T) {

@@ -213,21 +213,6 @@ func TestAcquire_UnderTheRowOneOwnsAndOthersQueue(t *testing.T) {
 	require.Equal(t, first.Grant().Token+1, granted(t, results).Grant().Token)
 }
 
-func TestAcquire_KeepsTheOrderOfArrivalAmongProcesses(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	lockers := []*Locker{newLocker(t, pool, nil), newLocker(t, pool, nil)}
-	held := fence.Lease(acquire(t, lockers[0], "r"))
-	var waiting []<-chan result
-	for i := range 6 {
-		waiting = append(waiting, queued(t, patient(t), lockers[i%2], "r", i+1))
-	}
-	for _, w := range waiting {
-		release(t, held)
-		held = granted(t, w)
-	}
-}
-
 // What a crash must not take back is durable, whatever the session's default is. A place in the queue isn't worth that.
 func TestAcquire_IsDurableOnceItIsGranted(t *testing.T) {
 	t.Parallel()
