@@ -190,7 +190,7 @@ func (r row) Cell() string {
 // unitOf is a metric's unit, as it follows its name.
 func unitOf(m result.Metric) string {
 	switch m {
-	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.GoroutinesN, result.Lasting, result.Pruned, result.Anchored:
+	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.GoroutinesN, result.Lasting, result.Pruned:
 		return ""
 	case result.WAL, result.WrittenBytes, result.AllocatedB, result.Grown, result.BytesEach:
 		return ", B"

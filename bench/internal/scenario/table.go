@@ -15,7 +15,7 @@ func All() []Scenario {
 		[]Scenario{distinct(1), distinct(8), reads, hot(1, 64), hot(4, 16)},
 		[]Scenario{free(1), free(64), contended(4), contended(8), contended(64)},
 		[]Scenario{several(1), several(5), several(20)},
-		[]Scenario{first, memory, snapshot, history, prune, anchors, protect},
+		[]Scenario{first, memory, snapshot, history, prune, protect},
 	)
 }
 
@@ -196,16 +196,6 @@ var prune = func() Scenario {
 		"Both databases have a history of 5 million old entries of 50,000 other resources. In one of them Store.Prune deletes these while the load runs. It takes minutes to fill, and 3 GB.",
 		alone, beside)
 	s.Metrics = append([]result.Metric{result.Pruned}, perOperation...)
-	return s
-}()
-
-var anchors = func() Scenario {
-	alone := filled(guardDo.Name, 1_000_000)
-	beside := alone.During("beside anchoring", contender.Anchoring)
-	s := onHistory("anchor", "A history of 10,000 resources anchored each second beside a full load",
-		"Both databases have a history of 1 million entries of 10,000 other resources. In one of them the heads of all resources are recorded in a signed log each second, 60 times as often as is recommended.",
-		alone, beside)
-	s.Metrics = append([]result.Metric{result.Anchored}, perOperation...)
 	return s
 }()
 
