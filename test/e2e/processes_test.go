@@ -132,10 +132,11 @@ func TestManyResources_OneLeaseAndNoGoroutinesWhileIdle(t *testing.T) {
 		workers.Wait()
 	}
 	hold(0, 10)
-	few := settledGoroutines()
+	few, bytes := settledGoroutines(), inUse()
 	hold(10, 1000)
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() < few+50 }, time.Minute, 5*time.Millisecond,
 		"goroutines while 1,000 resources are held, against %d while 10 are", few)
+	t.Logf("each takes %d bytes", (inUse()-bytes)/990)
 
 	client := etcdserver.Client(t)
 	keys, err := client.Get(t.Context(), t.Name()+"/locks/", clientv3.WithPrefix())
@@ -144,6 +145,14 @@ func TestManyResources_OneLeaseAndNoGoroutinesWhileIdle(t *testing.T) {
 	for _, kv := range keys.Kvs {
 		require.Equal(t, keys.Kvs[0].Lease, kv.Lease)
 	}
+}
+
+func inUse() (bytes int64) {
+	var mem runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&mem)
+	return int64(mem.HeapAlloc + mem.StackInuse)
 }
 
 // settledGoroutines is the number of goroutines once it has stopped falling.

@@ -78,13 +78,6 @@ var (
 	SetNX50Tx = locked("Redis SET NX, every 50 ms", setNX(50*time.Millisecond), redisTTL)
 )
 
-// What it costs to hold many locks.
-var (
-	DoHeld     = Contender{Name: Do.Name, Open: held(holdByGuard), Fencekit: true}
-	LockerHeld = Contender{Name: Locker.Name, Open: held(holdByLocker), Fencekit: true}
-	MutexHeld  = Contender{Name: Mutex.Name, Open: held(holdByMutex)}
-)
-
 // Pools is the contender with several numbers of connections, one of which is its best.
 func (c Contender) Pools(connections ...int) (all []Contender) {
 	name := c.Name

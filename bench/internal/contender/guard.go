@@ -7,29 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
-	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
-
-func newGuards(ctx context.Context, t *load.Target, locker *etcd.Locker, cfg guard.Config, n int) ([]*guard.Guard[pgx.Tx], error) {
-	pool, err := newPool(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
-		return nil, err
-	}
-	guards := make([]*guard.Guard[pgx.Tx], n)
-	for i := range guards {
-		if guards[i], err = guard.New(locker, store, &cfg); err != nil {
-			return nil, err
-		}
-		t.OnClose(guards[i].Close)
-	}
-	return guards, nil
-}
 
 func onGuard(cfg guard.Config, do func(context.Context, *guard.Guard[pgx.Tx], load.Item) error) load.Open {
 	return func(ctx context.Context, t *load.Target) (load.Work, error) {
@@ -37,8 +17,19 @@ func onGuard(cfg guard.Config, do func(context.Context, *guard.Guard[pgx.Tx], lo
 		if err != nil {
 			return load.Work{}, err
 		}
-		guards, err := newGuards(ctx, t, locker, cfg, 1)
-		return load.Work{Do: func(ctx context.Context, g int) error { return do(ctx, guards[0], t.Item(g)) }}, err
+		pool, err := newPool(ctx, t)
+		if err != nil {
+			return load.Work{}, err
+		}
+		store, err := postgres.NewStore(pool, nil)
+		if err != nil {
+			return load.Work{}, err
+		}
+		g, err := guard.New(locker, store, &cfg)
+		if err == nil {
+			t.OnClose(g.Close)
+		}
+		return load.Work{Do: func(ctx context.Context, n int) error { return do(ctx, g, t.Item(n)) }}, err
 	}
 }
 

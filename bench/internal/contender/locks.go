@@ -55,10 +55,10 @@ func locked(name string, lock load.Open, unsafe string) Contender {
 	return Contender{Name: name + " + transaction", Open: open, Unsafe: unsafe}
 }
 
-func newEtcd(t *load.Target, options ...grpc.DialOption) (*clientv3.Client, error) {
+func newEtcd(t *load.Target) (*clientv3.Client, error) {
 	cfg := etcd.ClientConfig(t.Etcd)
 	dial := grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return t.Dial(ctx, "tcp", address) })
-	cfg.DialOptions = append(append(cfg.DialOptions, dial), options...)
+	cfg.DialOptions = append(cfg.DialOptions, dial)
 	client, err := clientv3.New(cfg)
 	if err == nil {
 		t.OnClose(func(context.Context) error { return client.Close() })
@@ -66,11 +66,11 @@ func newEtcd(t *load.Target, options ...grpc.DialOption) (*clientv3.Client, erro
 	return client, err
 }
 
-func newSessions(t *load.Target, client *clientv3.Client, n int) ([]*concurrency.Session, error) {
-	sessions, errs := make([]*concurrency.Session, n), make([]error, n)
+func newSessions(t *load.Target, client *clientv3.Client) ([]*concurrency.Session, error) {
+	sessions, errs := make([]*concurrency.Session, t.Goroutines), make([]error, t.Goroutines)
 	each := func(do func(i int)) {
 		var all sync.WaitGroup
-		for i := range n {
+		for i := range sessions {
 			all.Go(func() { do(i) })
 		}
 		all.Wait()
@@ -90,15 +90,15 @@ func mutex(_ context.Context, t *load.Target) (load.Work, error) {
 	if err != nil {
 		return load.Work{}, err
 	}
-	sessions, err := newSessions(t, client, t.Goroutines)
+	sessions, err := newSessions(t, client)
 	return onLock(t, func(ctx context.Context, g int, name string) (release, error) {
 		m := concurrency.NewMutex(sessions[g], name)
 		return m.Unlock, m.Lock(ctx)
 	}), err
 }
 
-func newLocker(t *load.Target, options ...grpc.DialOption) (*etcd.Locker, error) {
-	client, err := newEtcd(t, options...)
+func newLocker(t *load.Target) (*etcd.Locker, error) {
+	client, err := newEtcd(t)
 	if err != nil {
 		return nil, err
 	}

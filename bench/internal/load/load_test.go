@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
@@ -132,13 +131,11 @@ func TestServe_OpensRunsAndCloses(t *testing.T) {
 		}
 		return func(_ context.Context, t *Target) (Work, error) {
 			t.OnClose(func(context.Context) error { closed = true; return nil })
-			return Work{Measure: func(context.Context) (map[result.Metric]float64, error) {
-				return map[result.Metric]float64{"answer": 42}, nil
-			}}, nil
+			return Work{Do: func(context.Context, int) error { return nil }}, nil
 		}, nil
 	}
 	var out bytes.Buffer
-	require.NoError(t, Serve(t.Context(), strings.NewReader(`{"Contender": "known"} "begin" {}`), &out, find))
+	require.NoError(t, Serve(t.Context(), strings.NewReader(`{"Contender": "known", "Goroutines": 1, "Keys": "hot", "Limit": 42} "begin" {"End": 9000000000000000000}`), &out, find))
 	require.True(t, closed)
 	answers := json.NewDecoder(&out)
 	var ready, warm string
@@ -146,7 +143,7 @@ func TestServe_OpensRunsAndCloses(t *testing.T) {
 	require.NoError(t, answers.Decode(&ready))
 	require.NoError(t, answers.Decode(&warm))
 	require.NoError(t, answers.Decode(&o))
-	require.InDelta(t, 42, o.Measured["answer"], 0)
+	require.EqualValues(t, 42, o.Operations)
 	require.ErrorContains(t, Serve(t.Context(), strings.NewReader(`{}`), &out, find), "unknown contender")
 	require.Error(t, Serve(t.Context(), strings.NewReader(``), &out, find))
 }

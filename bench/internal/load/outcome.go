@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/fencekit/fencekit/bench/internal/result"
 )
 
 // Plan is the measured time, on the clock of package clock.
@@ -24,15 +22,14 @@ type Outcome struct {
 	Writes, WrittenBytes, Retries    int64
 	Early, Late                      int64 // operations in the first and the last tenth of the measured time
 	// Held has for each time that a lock was held when that began and ended, in turns.
-	Held     []int64                   `json:",omitempty"`
-	Measured map[result.Metric]float64 `json:",omitempty"`
+	Held []int64 `json:",omitempty"`
 
 	ByProcess []int64 `json:",omitempty"` // operations
 }
 
 // Together adds up what the processes of one cell did.
 func Together(all []Outcome) Outcome {
-	sum := Outcome{Measured: map[result.Metric]float64{}}
+	var sum Outcome
 	for _, o := range all {
 		sum.Err = cmp.Or(sum.Err, o.Err)
 		sum.Operations += o.Operations
@@ -49,9 +46,6 @@ func Together(all []Outcome) Outcome {
 		sum.Early += o.Early
 		sum.Late += o.Late
 		sum.Held = append(sum.Held, o.Held...)
-		for name, v := range o.Measured {
-			sum.Measured[name] += v
-		}
 		sum.ByProcess = append(sum.ByProcess, o.Operations)
 	}
 	return sum

@@ -14,8 +14,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/fencekit/fencekit/bench/internal/result"
 )
 
 // Keys says which rows, resources or locks operations use.
@@ -45,8 +43,6 @@ type Spec struct {
 	Width              int           // keys of an operation
 	Table              int           // rows of the table
 	Limit              int64         // operations after which a worker stops; 0: none
-	Count              int           // of what a Measure holds
-	Observe            time.Duration // how long a Measure observes that
 	Warm               time.Duration // how long to wait at most until all goroutines are warm; 0: not at all
 	Postgres           string        // a DSN
 	Etcd               string        // an endpoint
@@ -164,12 +160,10 @@ func (c *countedConn) Write(b []byte) (int, error) {
 // Open connects a contender. What it has opened it gives to Target.OnClose.
 type Open func(ctx context.Context, t *Target) (Work, error)
 
-// Work is a contender that is connected. It has one of these.
+// Work is a contender that is connected. It has one of the two.
 type Work struct {
 	// Do runs one operation. Goroutines call it concurrently, each with its number.
 	Do func(ctx context.Context, goroutine int) error
 	// Acquire acquires a lock; the returned function releases it.
 	Acquire func(ctx context.Context, goroutine int) (release func(context.Context) error, err error)
-	// Measure measures by itself, once.
-	Measure func(ctx context.Context) (map[result.Metric]float64, error)
 }

@@ -79,17 +79,6 @@ func newWorker(t *Target, work Work) *worker {
 // run runs operations. It asks for the plan once all goroutines are warm, or Spec.Warm has
 // passed.
 func (w *worker) run(ctx context.Context, askPlan func() (Plan, error)) (Outcome, error) {
-	if w.work.Measure != nil {
-		if _, err := askPlan(); err != nil {
-			return Outcome{}, err
-		}
-		measured, err := w.work.Measure(ctx)
-		o := Outcome{Measured: measured}
-		if err != nil {
-			o.Err = err.Error()
-		}
-		return o, nil
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if w.target.Warm == 0 { // nothing runs before the measured time

@@ -190,12 +190,10 @@ func (r row) Cell() string {
 // unitOf is a metric's unit, as it follows its name.
 func unitOf(m result.Metric) string {
 	switch m {
-	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.GoroutinesN, result.Lasting, result.Pruned:
+	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.Lasting, result.Pruned:
 		return ""
-	case result.WAL, result.WrittenBytes, result.AllocatedB, result.Grown, result.BytesEach:
+	case result.WAL, result.WrittenBytes, result.AllocatedB, result.Grown:
 		return ", B"
-	case result.KeepAlives:
-		return " /s"
 	default:
 		return ", µs"
 	}

@@ -58,9 +58,6 @@ const (
 	Others       Metric = "others"        // part of the machine's CPU time that others used
 	Grown        Metric = "grown"         // bytes by which the database's files grew, of an operation
 	Pruned       Metric = "pruned"        // entries a second, from the history
-	BytesEach    Metric = "bytes each"    // memory of one that is held, beside the first
-	GoroutinesN  Metric = "goroutines"    // of all that are held, beside the first
-	KeepAlives   Metric = "keep-alives"   // a second, of all that are held
 )
 
 // Cell is what one contender did in one round.

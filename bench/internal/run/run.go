@@ -246,7 +246,6 @@ func (r *runner) work(ctx context.Context, s *scenario.Scenario, c contender.Con
 }
 
 func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime result.Regime, db database) (specs []load.Spec, err error) {
-	const observed = 30 * time.Second // what holding costs: for three times the time to live
 	r.cells++
 	goroutines := s.Goroutines
 	if r.Tiny {
@@ -255,12 +254,9 @@ func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime resul
 	spec := load.Spec{
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
 		Processes: max(s.Processes, 1), Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
-		Keys: s.Keys, Width: max(s.Width, 1), Table: r.Rows, Limit: s.Limit, Count: s.Count, Observe: observed,
+		Keys: s.Keys, Width: max(s.Width, 1), Table: r.Rows, Limit: s.Limit,
 	}
 	_, spec.Warm = r.warm(s)
-	if r.Tiny {
-		spec.Count, spec.Observe = min(spec.Count, 20), 0
-	}
 	if spec.Etcd, spec.Postgres, spec.Redis, err = r.reach(regime.Latency, db.dsn); err != nil {
 		return nil, err
 	}

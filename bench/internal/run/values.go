@@ -1,7 +1,6 @@
 package run
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]float64 {
 	v := map[result.Metric]float64{result.Operations: float64(o.Operations), result.Others: used.others()}
-	maps.Copy(v, o.Measured)
 	if o.Elapsed > 0 {
 		v[result.Rate] = float64(o.Operations) / o.Elapsed.Seconds()
 	}

@@ -28,7 +28,6 @@ type Scenario struct {
 	Keys        load.Keys
 	Width       int   // keys of an operation; 0: 1
 	Limit       int64 // operations of each process, after which it is done
-	Count       int   // of what is held
 
 	Regimes []result.Regime // those that it is run in; none: all
 	Seconds float64         // the measured time of a cell, if more than asked for

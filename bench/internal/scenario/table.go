@@ -15,7 +15,7 @@ func All() []Scenario {
 		[]Scenario{distinct(1), distinct(8), reads, hot(1, 64), hot(4, 16)},
 		[]Scenario{free(1), free(64), contended(4), contended(8), contended(64)},
 		[]Scenario{several(1), several(5), several(20)},
-		[]Scenario{first, memory, snapshot, history, prune, protect},
+		[]Scenario{first, snapshot, history, prune, protect},
 	)
 }
 
@@ -139,15 +139,6 @@ var first = Scenario{
 	Baseline:   []string{bare.Name},
 	Goroutines: 8, Keys: load.Fresh, Limit: 10000, Seconds: 10, Rounds: 5,
 	Metrics: perOperation,
-}
-
-var memory = Scenario{
-	Name: "memory", Title: "10,000 resources held",
-	About:      "One process acquires 10,000 and then does nothing. Memory and goroutines are counted from when each of its goroutines has acquired one, after a garbage collection; keep-alives for 30 s.",
-	Contenders: []contender.Contender{contender.DoHeld, contender.LockerHeld, contender.MutexHeld},
-	Goroutines: 32, Keys: load.Fresh, Connections: 8, Count: 10000, Rounds: 3,
-	Regimes: []result.Regime{tmpfs},
-	Metrics: []result.Metric{result.BytesEach, result.GoroutinesN, result.KeepAlives},
 }
 
 var snapshot = func() Scenario {
