@@ -107,22 +107,9 @@ func newPage(run *result.Run, all []scenario.Scenario) page {
 	return p
 }
 
-// busyPercent of the machine's CPU time used by others make a run's figures rough.
-const busyPercent = 20
-
 func heading(run *result.Run) string {
-	var others []float64
-	for _, c := range run.Cells {
-		if v, ok := c.Values[result.Others]; ok {
-			others = append(others, 100*v)
-		}
-	}
-	busy, rough := result.Of(others), ""
-	if busy.Median > busyPercent {
-		rough = fmt.Sprintf(" Above %d%% rates and ratios are rough: repeat the run on a machine that does nothing else.", busyPercent)
-	}
-	return fmt.Sprintf("%s, %s: %d rounds of %g s; %s; commit %s. Others used %s%% of the machine's CPU time during the cells.%s",
-		run.Began.UTC().Format("2006-01-02 15:04 UTC"), run.Machine, run.Rounds, run.Seconds, run.Versions, run.Commit, spreadText(busy), rough)
+	return fmt.Sprintf("%s, %s: %d rounds of %g s; %s; commit %s.",
+		run.Began.UTC().Format("2006-01-02 15:04 UTC"), run.Machine, run.Rounds, run.Seconds, run.Versions, run.Commit)
 }
 
 func regimesOf(run *result.Run) (regimes []result.Regime) {

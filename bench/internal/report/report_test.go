@@ -33,7 +33,7 @@ func example() (scenario.Scenario, *result.Run) {
 	for round, rates := range [][3]float64{{50, 100, 60}, {60, 200, 140}, {10, 50, 40}} {
 		for i, c := range s.Contenders {
 			run.Cells = append(run.Cells, result.Cell{Scenario: s.Name, Contender: c.Name, Regime: disk, Round: round,
-				Values: map[result.Metric]float64{result.Rate: rates[i], result.P99: float64(100 + 20*i), result.Others: 0.25}})
+				Values: map[result.Metric]float64{result.Rate: rates[i], result.P99: float64(100 + 20*i)}})
 		}
 	}
 	run.Cells = append(run.Cells, result.Cell{Scenario: s.Name, Contender: "ours", Regime: slow, Err: "it failed & ended"})
@@ -64,8 +64,7 @@ func TestMarkdown_HasEveryRow(t *testing.T) {
 	require.Contains(t, text.String(), "| An <example>: ours, rate | not run | - | - |")
 	require.Contains(t, text.String(), "× is against whichever has the highest median rate of: peer, 1; peer, 8.")
 	require.Contains(t, text.String(), "| ours | 60.0/s, × 0.70 [0.60..0.80] | - |")
-	require.Contains(t, text.String(), "Others used 25.0")
-	require.Contains(t, text.String(), "Above 20% rates and ratios are rough")
+	require.Contains(t, text.String(), "a machine: 3 rounds of 1 s; ; commit abc.")
 	require.NotContains(t, text.String(), "Not run")
 }
 

@@ -55,7 +55,6 @@ const (
 	FairShare    Metric = "fair share"    // of the process that did least, 1 if all did the same
 	Lost         Metric = "lost"          // updates, or times that two held a lock
 	Lasting      Metric = "lasting"       // the rate at the end, beside that at the beginning
-	Others       Metric = "others"        // part of the machine's CPU time that others used
 	Grown        Metric = "grown"         // bytes by which the database's files grew, of an operation
 	Pruned       Metric = "pruned"        // entries a second, from the history
 )

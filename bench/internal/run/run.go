@@ -185,7 +185,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 	if err != nil {
 		return err
 	}
-	outcome, used, besides, err := r.work(ctx, s, c, specs, db)
+	outcome, wal, besides, err := r.work(ctx, s, c, specs, db)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 	if err != nil {
 		return err
 	}
-	cell.Values = values(s, outcome, used)
+	cell.Values = values(s, outcome, wal)
 	maps.Copy(cell.Values, besides)
 	if !s.Locks {
 		cell.Values[result.Lost] = float64(lost(outcome, written(s), after.Sold-before.Sold))
@@ -205,11 +205,11 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 }
 
 // work runs the workers of a cell, and what goes on besides.
-func (r *runner) work(ctx context.Context, s *scenario.Scenario, c contender.Contender, specs []load.Spec, db database) (outcome load.Outcome, used use, besides map[result.Metric]float64, err error) {
+func (r *runner) work(ctx context.Context, s *scenario.Scenario, c contender.Contender, specs []load.Spec, db database) (outcome load.Outcome, wal int64, besides map[result.Metric]float64, err error) {
 	if c.Beside != nil {
 		end, err := c.Beside(ctx, db.dsn)
 		if err != nil {
-			return outcome, used, nil, err
+			return outcome, 0, nil, err
 		}
 		defer func() {
 			var failed error
@@ -219,30 +219,21 @@ func (r *runner) work(ctx context.Context, s *scenario.Scenario, c contender.Con
 	}
 	workers, err := startWorkers(specs)
 	if err != nil {
-		return outcome, used, nil, err
+		return outcome, 0, nil, err
 	}
-	// The log's position is read outside of what the processes use: asking for it takes some of that.
-	var before use
-	var wal int64
+	var before int64
 	begin := func() (err error) {
-		if wal, err = r.wal(ctx); err == nil {
-			before, err = takeUse()
-		}
+		before, err = r.wal(ctx)
 		return err
 	}
 	end := func() error {
-		after, err := takeUse()
-		if err != nil {
-			return err
-		}
-		used = after.since(before)
-		position, err := r.wal(ctx)
-		used.wal = position - wal
+		after, err := r.wal(ctx)
+		wal = after - before
 		return err
 	}
 	warm, _ := r.warm(s)
 	outcome, err = workers.run(warm, r.measured(s), begin, end)
-	return outcome, used, nil, errors.Join(err, workers.stop())
+	return outcome, wal, nil, errors.Join(err, workers.stop())
 }
 
 func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime result.Regime, db database) (specs []load.Spec, err error) {
@@ -267,7 +258,7 @@ func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime resul
 }
 
 func (r *runner) report(c result.Cell) {
-	text := fmt.Sprintf("%9.1f/s  others used %2.0f%% of the machine", c.Values[result.Rate], 100*c.Values[result.Others])
+	text := fmt.Sprintf("%9.1f/s", c.Values[result.Rate])
 	if lost := c.Values[result.Lost]; lost != 0 {
 		text += fmt.Sprintf("  LOST %.0f", lost)
 	}

@@ -23,15 +23,14 @@ func TestLost_IsWhatTheRowsDoNotShow(t *testing.T) {
 
 func TestValues_AreOfAnOperation(t *testing.T) {
 	o := load.Outcome{Operations: 100, Elapsed: 2 * time.Second, CPU: time.Second, Allocations: 500, Writes: 400, ByProcess: []int64{80, 20}}
-	used := use{busy: 3, own: 1, total: 4, wal: 25000}
-	v := values(&scenario.Scenario{}, o, used)
+	v := values(&scenario.Scenario{}, o, 25000)
 	for m, want := range map[result.Metric]float64{
 		result.Rate: 50, result.ClientCPU: 10000, result.WAL: 250, result.Allocations: 5, result.Writes: 4,
-		result.FairShare: 0.4, result.Others: 0.5, result.Operations: 100,
+		result.FairShare: 0.4, result.Operations: 100,
 	} {
 		require.InDelta(t, want, v[m], 1e-9, m)
 	}
-	require.NotContains(t, values(&scenario.Scenario{}, load.Outcome{Elapsed: time.Second}, used), result.P99)
+	require.NotContains(t, values(&scenario.Scenario{}, load.Outcome{Elapsed: time.Second}, 0), result.P99)
 }
 
 func TestMeasured_IsWhatWasAskedForUnlessAScenarioNeedsMore(t *testing.T) {

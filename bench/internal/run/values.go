@@ -9,8 +9,8 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
-func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]float64 {
-	v := map[result.Metric]float64{result.Operations: float64(o.Operations), result.Others: used.others()}
+func values(s *scenario.Scenario, o load.Outcome, wal int64) map[result.Metric]float64 {
+	v := map[result.Metric]float64{result.Operations: float64(o.Operations)}
 	if o.Elapsed > 0 {
 		v[result.Rate] = float64(o.Operations) / o.Elapsed.Seconds()
 	}
@@ -19,7 +19,7 @@ func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]fl
 	}
 	n := float64(o.Operations)
 	for m, total := range map[result.Metric]float64{
-		result.ClientCPU: micros(o.CPU), result.WAL: float64(used.wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
+		result.ClientCPU: micros(o.CPU), result.WAL: float64(wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
 		result.Writes: float64(o.Writes), result.WrittenBytes: float64(o.WrittenBytes), result.Retries: float64(o.Retries),
 	} {
 		v[m] = total / n
