@@ -1,3 +1,5 @@
+// Package mistakes has two ways to go wrong under a lock that package chaos alone finds. What goes around the fence is
+// found by guardtest.RequireFenced.
 package mistakes
 
 import (
@@ -11,36 +13,63 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/chaos"
-	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
-	"github.com/fencekit/fencekit/storage/postgres"
+	"github.com/fencekit/fencekit/guard"
 )
 
-// transfers is a way to transfer as package chaos runs it.
-type transfers struct {
+func TestMain(m *testing.M) { chaos.Main(m, readsEarly, retriesByHand) }
+
+// adding is a way to add to a counter, as package chaos runs it. examples/counter has the right one.
+type adding struct {
 	name string
-	do   func(*Bank, context.Context, Transfer) error
+	add  func(ctx context.Context, env *chaos.Env, n int) error
 }
 
-var (
-	right         = transfers{"right", (*Bank).Do}
-	readsEarly    = transfers{"reads early", (*Bank).ReadsEarly}
-	retriesByHand = transfers{"retries by hand", (*Bank).RetriesByHand}
-)
+// readsEarly reads what it decides on before it has the lock.
+var readsEarly = adding{"reads early", func(ctx context.Context, env *chaos.Env, n int) error {
+	value, err := read(ctx, env.Pool)
+	if err != nil {
+		return err
+	}
+	return guard.Do(ctx, env.Guard, "counter", func(ctx context.Context, tx pgx.Tx) error { return write(ctx, tx, value, n) })
+}}
 
-func TestMain(m *testing.M) {
-	chaos.Main(m, right, readsEarly, retriesByHand)
+// retriesByHand calls again when the outcome is unknown, without a key (guard.Once): that may take effect twice.
+var retriesByHand = adding{"retries by hand", func(ctx context.Context, env *chaos.Env, n int) error {
+	for {
+		err := guard.Do(ctx, env.Guard, "counter", func(ctx context.Context, tx pgx.Tx) error {
+			value, err := read(ctx, tx)
+			if err != nil {
+				return err
+			}
+			return write(ctx, tx, value, n)
+		})
+		if !errors.Is(err, guard.ErrUnknownOutcome) || ctx.Err() != nil {
+			return err
+		}
+	}
+}}
+
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// The mistakes that a scenario finds.
+func read(ctx context.Context, db querier) (value int, err error) {
+	err = db.QueryRow(ctx, "select value from counter").Scan(&value)
+	return value, err
+}
+
+func write(ctx context.Context, tx pgx.Tx, value, n int) error {
+	_, err := tx.Exec(ctx, "with added as (insert into addition values ($2)) update counter set value = $1", value+n, n)
+	return err
+}
+
 func TestMistakes_AreFound(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		mistake  transfers
-		scenario string
-		says     string
+		mistake        adding
+		scenario, says string
 	}{
-		{readsEarly, "expiry-at-every-await", "differ from their transfers"},
+		{readsEarly, "expiry-at-every-await", "were added"},
 		{retriesByHand, "lost-answer", "took effect twice"},
 	} {
 		t.Run(c.mistake.name, func(t *testing.T) {
@@ -55,83 +84,29 @@ func TestMistakes_AreFound(t *testing.T) {
 	}
 }
 
-// What goes around the fence is found in one unit test, in seconds.
-func TestMistakes_AreFoundByRequireFenced(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		do   func(*Bank, context.Context, Transfer) error
-		says string
-	}{
-		"right":                   {(*Bank).Do, ""},
-		"writes through the pool": {(*Bank).WritesThroughPool, "goes around the fence"},
-		"names one":               {(*Bank).NamesOne, "the state changed, and run claimed account/a: it writes around the fence"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pool, err := pgxpool.New(t.Context(), pgserver.Database(t))
-			require.NoError(t, err)
-			defer pool.Close()
-			_, err = postgres.Migrate(t.Context(), pool, "")
-			require.NoError(t, err)
-			require.NoError(t, right.Prepare(t.Context(), pool))
-			store, err := postgres.NewStore(pool, nil)
-			require.NoError(t, err)
-			v := &verdict{TB: t}
-			guardtest.RequireFenced(v, store, "account/b", func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
-				return c.do(&Bank{h.Guard, pool}, ctx, Transfer{"key", "a", "b", 1})
-			}, func(ctx context.Context) (balance int, err error) {
-				err = pool.QueryRow(ctx, "select balance from account where name = 'b'").Scan(&balance)
-				return balance, err
-			})
-			if c.says == "" {
-				require.Empty(t, v.failure)
-			}
-			require.Contains(t, v.failure, c.says)
-		})
-	}
-}
-
-// verdict stands for the *testing.T of a test, and notes why that one would fail.
-type verdict struct {
-	testing.TB
-	failure string
-}
-
-func (*verdict) Helper() {}
-
-func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(format, args...) }
-
 // Name implements chaos.Workload.
-func (w transfers) Name() string { return w.name }
+func (a adding) Name() string { return a.name }
 
 // Resources implements chaos.Workload.
-func (transfers) Resources() []string { return []string{"account/a"} }
+func (adding) Resources() []string { return []string{"counter"} }
 
 // Prepare implements chaos.Workload.
-func (transfers) Prepare(ctx context.Context, db *pgxpool.Pool) error {
-	_, err := db.Exec(ctx, `
-		create table account (name text primary key, balance int not null);
-		create table transfer (sender text not null, receiver text not null, amount int not null);
-		insert into account values ('a', 1000), ('b', 1000), ('c', 1000)`)
+func (adding) Prepare(ctx context.Context, db *pgxpool.Pool) error {
+	_, err := db.Exec(ctx, "create table counter (value int not null); create table addition (n int not null); insert into counter values (0)")
 	return err
 }
 
 // Operate implements chaos.Workload.
-func (w transfers) Operate(ctx context.Context, env *chaos.Env, op chaos.Op) error {
-	random := op.Rand()
-	accounts := []string{"a", "b", "c"}
-	random.Shuffle(len(accounts), func(i, j int) { accounts[i], accounts[j] = accounts[j], accounts[i] })
-	return w.do(&Bank{env.Guard, env.Pool}, ctx, Transfer{op.ID, accounts[0], accounts[1], 1 + random.IntN(3)})
+func (a adding) Operate(ctx context.Context, env *chaos.Env, op chaos.Op) error {
+	return a.add(ctx, env, 1+op.Rand().IntN(3))
 }
 
 // Check implements chaos.Workload.
-func (transfers) Check(ctx context.Context, db *pgxpool.Pool) error {
-	var wrong int
-	err := db.QueryRow(ctx, `
-		select count(*) from account a where balance <> 1000
-			- coalesce((select sum(amount) from transfer where sender = a.name), 0)
-			+ coalesce((select sum(amount) from transfer where receiver = a.name), 0)`).Scan(&wrong)
-	if err == nil && wrong > 0 {
-		err = errors.New(fmt.Sprint(wrong, " balances differ from their transfers"))
+func (adding) Check(ctx context.Context, db *pgxpool.Pool) error {
+	var value, added int
+	err := db.QueryRow(ctx, "select value, (select coalesce(sum(n), 0) from addition) from counter").Scan(&value, &added)
+	if err == nil && value != added {
+		err = fmt.Errorf("the counter is %d, and %d were added", value, added)
 	}
 	return err
 }
