@@ -2,11 +2,9 @@ package contender
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/bench/internal/result"
@@ -16,18 +14,6 @@ import (
 // Beside begins what goes on in the database of a contender while that runs. end ends it, and
 // returns what it has done.
 type Beside func(ctx context.Context, dsn string) (end func() (map[result.Metric]float64, error), err error)
-
-// Snapshot has a snapshot, as a long report has.
-func Snapshot(ctx context.Context, dsn string) (end func() (map[result.Metric]float64, error), err error) {
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select count(*) from stock"); err != nil {
-		return nil, errors.Join(err, conn.Close(ctx))
-	}
-	return func() (map[result.Metric]float64, error) { return nil, conn.Close(context.WithoutCancel(ctx)) }, nil
-}
 
 // Pruning prunes what FillHistory has made, until the end, and returns how fast. An error that comes of the end is none.
 func Pruning(ctx context.Context, dsn string) (end func() (map[result.Metric]float64, error), err error) {

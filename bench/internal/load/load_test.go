@@ -105,8 +105,6 @@ func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
 			require.Equal(t, test.counted, o.Operations)
 			require.Greater(t, o.Succeeded, o.Operations, "those before the measured time succeeded too")
 			require.Len(t, o.Latency, int(o.Operations))
-			require.Equal(t, o.Operations, o.Early, "an hour has not passed")
-			require.Zero(t, o.Late)
 		})
 	}
 }

@@ -20,7 +20,6 @@ type Outcome struct {
 	CPU                              time.Duration
 	Allocations, AllocatedBytes      int64
 	Writes, WrittenBytes, Retries    int64
-	Early, Late                      int64 // operations in the first and the last tenth of the measured time
 	// Held has for each time that a lock was held when that began and ended, in turns.
 	Held []int64 `json:",omitempty"`
 
@@ -43,8 +42,6 @@ func Together(all []Outcome) Outcome {
 		sum.Writes += o.Writes
 		sum.WrittenBytes += o.WrittenBytes
 		sum.Retries += o.Retries
-		sum.Early += o.Early
-		sum.Late += o.Late
 		sum.Held = append(sum.Held, o.Held...)
 		sum.ByProcess = append(sum.ByProcess, o.Operations)
 	}

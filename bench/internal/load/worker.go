@@ -176,13 +176,6 @@ func (o *Outcome) count(plan Plan, began, ended int64, held held) {
 		took = held.acquired - began
 	}
 	o.Latency = append(o.Latency, time.Duration(took))
-	tenth := (plan.End - plan.Start) / 10
-	if ended < plan.Start+tenth {
-		o.Early++
-	}
-	if ended > plan.End-tenth {
-		o.Late++
-	}
 }
 
 func (w *worker) over() bool {

@@ -177,9 +177,9 @@ func (r row) Cell() string {
 // unitOf is a metric's unit, as it follows its name.
 func unitOf(m result.Metric) string {
 	switch m {
-	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.Lasting, result.Pruned:
+	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.Pruned:
 		return ""
-	case result.WAL, result.WrittenBytes, result.AllocatedB, result.Grown:
+	case result.WAL, result.WrittenBytes, result.AllocatedB:
 		return ", B"
 	default:
 		return ", µs"

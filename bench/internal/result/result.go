@@ -54,8 +54,6 @@ const (
 	Retries      Metric = "retries"       // of an operation
 	FairShare    Metric = "fair share"    // of the process that did least, 1 if all did the same
 	Lost         Metric = "lost"          // updates, or times that two held a lock
-	Lasting      Metric = "lasting"       // the rate at the end, beside that at the beginning
-	Grown        Metric = "grown"         // bytes by which the database's files grew, of an operation
 	Pruned       Metric = "pruned"        // entries a second, from the history
 )
 

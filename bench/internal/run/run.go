@@ -181,7 +181,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 	if err != nil {
 		return err
 	}
-	before, err := contender.Look(ctx, db.conn)
+	before, err := contender.Sold(ctx, db.conn)
 	if err != nil {
 		return err
 	}
@@ -189,17 +189,14 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 	if err != nil {
 		return err
 	}
-	after, err := contender.Look(ctx, db.conn)
+	after, err := contender.Sold(ctx, db.conn)
 	if err != nil {
 		return err
 	}
 	cell.Values = values(s, outcome, wal)
 	maps.Copy(cell.Values, besides)
 	if !s.Locks {
-		cell.Values[result.Lost] = float64(lost(outcome, written(s), after.Sold-before.Sold))
-	}
-	if outcome.Succeeded > 0 {
-		cell.Values[result.Grown] = float64(after.Bytes-before.Bytes) / float64(outcome.Succeeded)
+		cell.Values[result.Lost] = float64(lost(outcome, written(s), after-before))
 	}
 	return nil
 }

@@ -26,9 +26,6 @@ func values(s *scenario.Scenario, o load.Outcome, wal int64) map[result.Metric]f
 	}
 	slices.Sort(o.Latency)
 	v[result.Mean] = micros(result.MeanOf(o.Latency))
-	if o.Early > 0 {
-		v[result.Lasting] = float64(o.Late) / float64(o.Early)
-	}
 	for m, p := range map[result.Metric]float64{result.P50: 50, result.P70: 70, result.P90: 90, result.P99: 99} {
 		v[m] = micros(result.Percentile(o.Latency, p))
 	}

@@ -15,7 +15,7 @@ func All() []Scenario {
 		[]Scenario{distinct(1), distinct(8), reads, hot(1, 64), hot(4, 16)},
 		[]Scenario{free(1), free(64), contended(4), contended(8), contended(64)},
 		[]Scenario{several(1), several(5), several(20)},
-		[]Scenario{first, snapshot, history, prune, protect},
+		[]Scenario{first, history, prune, protect},
 	)
 }
 
@@ -140,22 +140,6 @@ var first = Scenario{
 	Goroutines: 8, Keys: load.Fresh, Limit: 10000, Seconds: 10, Rounds: 5,
 	Metrics: perOperation,
 }
-
-var snapshot = func() Scenario {
-	s := Scenario{
-		Name: "snapshot", Title: "One hot SKU while a transaction has a snapshot",
-		About:      "A transaction at REPEATABLE READ, as of a long report, begins before each run and ends after it. Until then Postgres keeps every version of the row and of its fence.",
-		Baseline:   []string{forUpdate.Name},
-		Goroutines: 8, Keys: load.Hot, Seconds: 30, Rounds: 1, Optional: true, Regimes: direct,
-		Metrics: append([]result.Metric{result.Lasting, result.Grown}, perOperation...),
-	}
-	for _, c := range []contender.Contender{forUpdate, guardDo} {
-		during := c.During("during a snapshot", contender.Snapshot)
-		s.Contenders = append(s.Contenders, c, during)
-		s.Ratios = append(s.Ratios, rate(during, c))
-	}
-	return s
-}()
 
 // onHistory is a load beside a history of other resources, with what goes on there, if anything.
 func onHistory(name, title, about string, contenders ...contender.Contender) Scenario {
