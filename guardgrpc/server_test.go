@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"log"
 	"net"
-	"testing"
 
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -19,17 +17,13 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// shop is a service with a database of its own and no lock service. Its one method says
-// under whose grant it has run.
+// shop is a service with a database of its own and no lock service.
 type shop struct{ guard *guard.Guard[*memory.Tx] }
 
 func (s shop) sell(ctx context.Context) (*emptypb.Empty, error) {
 	grants, err := guardgrpc.Grants(ctx)
 	if err == nil {
-		err = guard.Do(ctx, s.guard.UnderGrant(grants...), resource, func(ctx context.Context, tx *memory.Tx) error {
-			tx.Set("holder", guard.Grants(ctx)[0].Holder)
-			return nil
-		})
+		err = guard.Do(ctx, s.guard.UnderGrant(grants...), resource, func(_ context.Context, tx *memory.Tx) error { return tx.Set("sold", "yes") })
 	}
 	if err != nil {
 		return nil, guardgrpc.Error(ctx, err)
@@ -52,8 +46,8 @@ var description = grpc.ServiceDesc{ServiceName: "shop.Shop", HandlerType: (*any)
 }}}
 
 // start serves a shop, and returns a connection to it, and what ends both.
-func start(store *memory.Store) (conn *grpc.ClientConn, stop func(), err error) {
-	g, err := guard.New(nil, store, nil)
+func start() (conn *grpc.ClientConn, stop func(), err error) {
+	g, err := guard.New(nil, memory.NewStore(), nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,20 +70,9 @@ func start(store *memory.Store) (conn *grpc.ClientConn, stop func(), err error) 
 	}, nil
 }
 
-// serve serves a shop until t ends, and returns what calls it.
-func serve(t *testing.T, store *memory.Store) (sell func(ctx context.Context) error) {
-	t.Helper()
-	conn, stop, err := start(store)
-	require.NoError(t, err)
-	t.Cleanup(stop)
-	return func(ctx context.Context) error {
-		return conn.Invoke(ctx, method, new(emptypb.Empty), new(emptypb.Empty))
-	}
-}
-
 // A client sends the grant that it holds the resource under.
 func ExampleWithGrants() {
-	conn, stop, err := start(memory.NewStore())
+	conn, stop, err := start()
 	if err != nil {
 		log.Fatal(err)
 	}

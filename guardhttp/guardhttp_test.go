@@ -14,7 +14,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/guardhttp"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
@@ -145,34 +144,6 @@ func post(t *testing.T, url, writer string, h http.Header) (int, map[string]any)
 		require.NoError(t, json.NewDecoder(response.Body).Decode(&body))
 	}
 	return response.StatusCode, body
-}
-
-// The first holder stops before it sends its request; the second one has taken over by then.
-func TestGrants_OfALateHolderAreRejected(t *testing.T) {
-	t.Parallel()
-	server, store := receiver(t)
-	locks := guardtest.NewLockService()
-	acquire := func(label string) (fence.Lease, http.Header) {
-		lease, err := locks.NewLocker(label).Acquire(t.Context(), resource)
-		require.NoError(t, err)
-		h := http.Header{}
-		guardhttp.SetGrants(h, lease.Grant())
-		return lease, h
-	}
-	first, late := acquire("a")
-	require.NoError(t, first.Release(t.Context()))
-	second, next := acquire("b")
-
-	status, _ := post(t, server.URL, "b", next)
-	require.Equal(t, http.StatusOK, status)
-	status, body := post(t, server.URL, "a", late)
-	require.Equal(t, http.StatusConflict, status)
-	require.Equal(t, map[string]any{
-		"type": "urn:fencekit:problem:stale-grant", "title": "Stale grant", "status": 409.0,
-		"detail": "A later grant has claimed the resource. Acquire anew, read anew and decide anew.",
-		"epoch":  1.0, "token": first.Grant().Token.String(), "current_epoch": 1.0, "current_token": second.Grant().Token.String(),
-	}, body)
-	require.Equal(t, "b", store.Read("writer"))
 }
 
 func TestGrants_ThatAreMissingOrHostileWriteNothing(t *testing.T) {
