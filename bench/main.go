@@ -50,19 +50,7 @@ func run(ctx context.Context, args []string) error {
 // list writes the scenarios with their contenders, and how long each takes at least.
 func list(w io.Writer, c config) {
 	for _, s := range scenario.All() {
-		optional := ""
-		if s.Optional {
-			optional = "; only when RUN matches it"
-		}
-		regimes := 0
-		for _, place := range c.places {
-			for _, latency := range c.latencies {
-				if s.Runs(result.Regime{Place: place, Latency: latency}) {
-					regimes++
-				}
-			}
-		}
-		fmt.Fprintf(w, "%-18s %s (%s and more%s)\n", s.Name, s.Title, c.Takes(&s, regimes).Round(time.Second), optional)
+		fmt.Fprintf(w, "%-18s %s (%s and more)\n", s.Name, s.Title, c.Takes(&s, len(c.places)*len(c.latencies)).Round(time.Second))
 		for _, one := range s.Contenders {
 			fmt.Fprintf(w, "%-18s - %s\n", "", one.Name)
 		}
@@ -72,7 +60,7 @@ func list(w io.Writer, c config) {
 // config is what the flags say.
 type config struct {
 	benchrun.Config
-	run       *regexp.Regexp // nil: all that aren't optional
+	run       *regexp.Regexp // nil: all
 	places    []string
 	latencies []time.Duration
 	dirs      map[string]string // the directory of each place
@@ -85,7 +73,7 @@ func parse(args []string, output io.Writer) (c config, err error) {
 	c.Rows, c.Progress = 20000, os.Stderr
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(output)
-	pattern := f.String("run", "", "run the scenarios whose name matches this `regexp`, optional ones included; default: all that aren't optional")
+	pattern := f.String("run", "", "run the scenarios whose name matches this `regexp`; default: all")
 	f.IntVar(&c.Rounds, "rounds", 7, "how often each contender runs")
 	f.Float64Var(&c.Seconds, "seconds", 1, "the measured time of each contender in a round; some scenarios take longer")
 	places := f.String("places", "disk,tmpfs", "where the servers' data lies: disk, tmpfs, or both")
@@ -124,7 +112,7 @@ func parse(args []string, output io.Writer) (c config, err error) {
 
 func (c *config) scenarios() (chosen []scenario.Scenario) {
 	for _, s := range scenario.All() {
-		if c.run == nil && !s.Optional || c.run != nil && c.run.MatchString(s.Name) {
+		if c.run == nil || c.run.MatchString(s.Name) {
 			chosen = append(chosen, s)
 		}
 	}

@@ -19,8 +19,6 @@ type Contender struct {
 	Open        load.Open
 	Fencekit    bool // rather than a peer
 	Connections int  // in place of the scenario's, unless 0
-	History     int  // entries that its database has to begin with
-	Beside      Beside
 	// Unsafe says what it may do wrong. Empty for what is as safe as a lock can be.
 	Unsafe string
 }
@@ -86,12 +84,6 @@ func (c Contender) Pools(connections ...int) (all []Contender) {
 		all = append(all, c)
 	}
 	return all
-}
-
-// During is the contender with something going on in its database.
-func (c Contender) During(what string, b Beside) Contender {
-	c.Name, c.Beside = c.Name+", "+what, b
-	return c
 }
 
 // Names of contenders.

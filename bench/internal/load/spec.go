@@ -23,8 +23,6 @@ type Keys string
 const (
 	// Distinct: each goroutine has its own, always the same.
 	Distinct Keys = "distinct"
-	// Spread: each goroutine has some of its own, which it uses in turns.
-	Spread Keys = "spread"
 	// Hot: all use the same.
 	Hot Keys = "hot"
 	// Fresh: each operation uses others, which none has used before it.
@@ -58,8 +56,7 @@ type Target struct {
 	// their bytes.
 	Writes, WrittenBytes atomic.Int64
 
-	items   []Item // by goroutine, for Distinct and Spread; one for Hot
-	turns   []int  // of each goroutine, for Spread
+	items   []Item // by goroutine, for Distinct; one for Hot
 	fresh   atomic.Int64
 	closers []func(context.Context) error
 }
@@ -73,30 +70,15 @@ type Item struct {
 // NewTarget returns the target of a Spec.
 func NewTarget(s Spec) *Target {
 	t := &Target{Spec: s}
-	each := 0 // items of each goroutine
 	switch s.Keys {
 	case Hot:
 		t.items = []Item{t.item(0, "")}
 	case Distinct:
-		each = 1
-	case Spread:
-		each, t.turns = spread, make([]int, s.Goroutines)
-	}
-	for i := range s.Goroutines * each {
-		t.items = append(t.items, t.item((s.Process*s.Goroutines*each+i)*s.Width, ""))
+		for i := range s.Goroutines {
+			t.items = append(t.items, t.item((s.Process*s.Goroutines+i)*s.Width, ""))
+		}
 	}
 	return t
-}
-
-const spread = 64
-
-// cold is after how many operations a goroutine is warm: it has used all of its items once, so that their
-// resources are owned.
-func (t *Target) cold() int {
-	if t.Keys == Spread {
-		return spread
-	}
-	return 1
 }
 
 // Item returns what the next operation of a goroutine uses.
@@ -106,9 +88,6 @@ func (t *Target) Item(goroutine int) Item {
 		return t.items[0]
 	case Distinct:
 		return t.items[goroutine]
-	case Spread:
-		t.turns[goroutine]++
-		return t.items[goroutine*spread+t.turns[goroutine]%spread]
 	default:
 		n := int(t.fresh.Add(1)-1)*t.Processes + t.Process
 		return t.item(n*t.Width, fmt.Sprintf("%s/%d/", t.Cell, n))

@@ -137,7 +137,6 @@ func (w *worker) start(ctx context.Context) (each []Outcome, finished <-chan str
 
 func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 	var o Outcome
-	toWarm := w.target.cold()
 	for !w.over() && w.failed.Load() == nil && w.mayBegin() {
 		began := clock.Now()
 		held, err := w.once(ctx, g)
@@ -153,7 +152,7 @@ func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 			return o
 		}
 		o.Succeeded++
-		if toWarm--; toWarm == 0 && w.cold.Add(-1) == 0 {
+		if o.Succeeded == 1 && w.cold.Add(-1) == 0 {
 			close(w.warm)
 		}
 		if plan := w.plan.Load(); plan != nil && ended >= plan.Start && ended <= plan.End {

@@ -113,11 +113,6 @@ func heading(run *result.Run) string {
 }
 
 func regimesOf(run *result.Run) (regimes []result.Regime) {
-	for _, r := range scenario.Regimes {
-		if slices.ContainsFunc(run.Cells, func(c result.Cell) bool { return c.Regime == r }) {
-			regimes = append(regimes, r)
-		}
-	}
 	for _, c := range run.Cells {
 		if !slices.Contains(regimes, c.Regime) {
 			regimes = append(regimes, c.Regime)
@@ -177,7 +172,7 @@ func (r row) Cell() string {
 // unitOf is a metric's unit, as it follows its name.
 func unitOf(m result.Metric) string {
 	switch m {
-	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.Pruned:
+	case result.FairShare, result.Retries, result.Writes, result.Allocations:
 		return ""
 	case result.WAL, result.WrittenBytes, result.AllocatedB:
 		return ", B"

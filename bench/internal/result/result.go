@@ -54,7 +54,6 @@ const (
 	Retries      Metric = "retries"       // of an operation
 	FairShare    Metric = "fair share"    // of the process that did least, 1 if all did the same
 	Lost         Metric = "lost"          // updates, or times that two held a lock
-	Pruned       Metric = "pruned"        // entries a second, from the history
 )
 
 // Cell is what one contender did in one round.

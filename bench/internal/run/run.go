@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -101,9 +100,6 @@ func Place(ctx context.Context, cfg Config, place string, latencies []time.Durat
 	for i := range all {
 		for _, latency := range latencies {
 			regime := result.Regime{Place: place, Latency: latency}
-			if !all[i].Runs(regime) {
-				continue
-			}
 			cells, err := r.scenario(ctx, &all[i], regime)
 			found.Cells = append(found.Cells, cells...)
 			if err != nil {
@@ -124,7 +120,7 @@ func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime resu
 	databases := map[string]database{}
 	defer func() { err = errors.Join(err, r.drop(context.WithoutCancel(ctx), databases)) }()
 	for _, c := range s.Contenders {
-		if databases[c.Name], err = r.newDatabase(ctx, c); err != nil {
+		if databases[c.Name], err = r.newDatabase(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -145,21 +141,12 @@ func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime resu
 	return cells, nil
 }
 
-// newDatabase makes a contender's database, with the history that it has to have.
-func (r *runner) newDatabase(ctx context.Context, c contender.Contender) (db database, err error) {
+// newDatabase makes a contender's database.
+func (r *runner) newDatabase(ctx context.Context) (db database, err error) {
 	r.databases++
 	db.name = fmt.Sprintf("bench_%d", r.databases)
 	if db.dsn, err = r.postgres.CopyDatabase(ctx, db.name, template); err != nil {
 		return db, err
-	}
-	if entries := c.History; entries > 0 {
-		if r.Tiny {
-			entries = min(entries, 1000)
-		}
-		fmt.Fprintf(r.Progress, "filling a history with %d entries\n", entries)
-		if err := contender.FillHistory(ctx, db.dsn, entries); err != nil {
-			return db, err
-		}
 	}
 	db.conn, err = pgx.Connect(ctx, db.dsn)
 	return db, err
@@ -185,7 +172,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 	if err != nil {
 		return err
 	}
-	outcome, wal, besides, err := r.work(ctx, s, c, specs, db)
+	outcome, wal, err := r.work(ctx, s, specs)
 	if err != nil {
 		return err
 	}
@@ -194,29 +181,17 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 		return err
 	}
 	cell.Values = values(s, outcome, wal)
-	maps.Copy(cell.Values, besides)
 	if !s.Locks {
 		cell.Values[result.Lost] = float64(lost(outcome, written(s), after-before))
 	}
 	return nil
 }
 
-// work runs the workers of a cell, and what goes on besides.
-func (r *runner) work(ctx context.Context, s *scenario.Scenario, c contender.Contender, specs []load.Spec, db database) (outcome load.Outcome, wal int64, besides map[result.Metric]float64, err error) {
-	if c.Beside != nil {
-		end, err := c.Beside(ctx, db.dsn)
-		if err != nil {
-			return outcome, 0, nil, err
-		}
-		defer func() {
-			var failed error
-			besides, failed = end()
-			err = errors.Join(err, failed)
-		}()
-	}
+// work runs the workers of a cell. wal is how much the log grew meanwhile.
+func (r *runner) work(ctx context.Context, s *scenario.Scenario, specs []load.Spec) (outcome load.Outcome, wal int64, err error) {
 	workers, err := startWorkers(specs)
 	if err != nil {
-		return outcome, 0, nil, err
+		return outcome, 0, err
 	}
 	var before int64
 	begin := func() (err error) {
@@ -230,7 +205,7 @@ func (r *runner) work(ctx context.Context, s *scenario.Scenario, c contender.Con
 	}
 	warm, _ := r.warm(s)
 	outcome, err = workers.run(warm, r.measured(s), begin, end)
-	return outcome, wal, nil, errors.Join(err, workers.stop())
+	return outcome, wal, errors.Join(err, workers.stop())
 }
 
 func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime result.Regime, db database) (specs []load.Spec, err error) {
@@ -241,7 +216,7 @@ func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime resul
 	}
 	spec := load.Spec{
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
-		Processes: max(s.Processes, 1), Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
+		Processes: max(s.Processes, 1), Goroutines: goroutines, Connections: cmp.Or(c.Connections, goroutines),
 		Keys: s.Keys, Width: max(s.Width, 1), Table: r.Rows, Limit: s.Limit,
 	}
 	_, spec.Warm = r.warm(s)

@@ -3,8 +3,6 @@ package scenario
 
 import (
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/fencekit/fencekit/bench/internal/contender"
 	"github.com/fencekit/fencekit/bench/internal/load"
@@ -22,18 +20,14 @@ type Scenario struct {
 	// median rate: the baseline at its best.
 	Baseline []string
 
-	Processes   int // 0: 1
-	Goroutines  int // of each process
-	Connections int // of each process; 0: as many as goroutines
-	Keys        load.Keys
-	Width       int   // keys of an operation; 0: 1
-	Limit       int64 // operations of each process, after which it is done
+	Processes  int // 0: 1
+	Goroutines int // of each process
+	Keys       load.Keys
+	Width      int   // keys of an operation; 0: 1
+	Limit      int64 // operations of each process, after which it is done
 
-	Regimes []result.Regime // those that it is run in; none: all
-	Seconds float64         // the measured time of a cell, if more than asked for
-	Rounds  int             // at most; 0: as asked for
-	// Optional scenarios run only when RUN matches them.
-	Optional bool
+	Seconds float64 // the measured time of a cell, if more than asked for
+	Rounds  int     // at most; 0: as asked for
 	// Locks: operations only acquire and release.
 	Locks bool
 	// Reads: operations write nothing.
@@ -50,20 +44,6 @@ type Ratio struct {
 	Metric             result.Metric
 }
 
-// addedLatency is what a round trip takes longer where latency is added.
-const addedLatency = 500 * time.Microsecond
-
-// The regimes.
-var (
-	disk      = result.Regime{Place: result.Disk}
-	diskSlow  = result.Regime{Place: result.Disk, Latency: addedLatency}
-	tmpfs     = result.Regime{Place: result.Tmpfs}
-	tmpfsSlow = result.Regime{Place: result.Tmpfs, Latency: addedLatency}
-)
-
-// Regimes are all of them.
-var Regimes = []result.Regime{disk, diskSlow, tmpfs, tmpfsSlow}
-
 // Find returns the scenario and the contender of a worker.
 func Find(spec load.Spec) (load.Open, error) {
 	for _, s := range All() {
@@ -74,9 +54,4 @@ func Find(spec load.Spec) (load.Open, error) {
 		}
 	}
 	return nil, fmt.Errorf("scenario: no contender %q in %q", spec.Contender, spec.Scenario)
-}
-
-// Runs reports whether the scenario is run in a regime.
-func (s *Scenario) Runs(r result.Regime) bool {
-	return len(s.Regimes) == 0 || slices.Contains(s.Regimes, r)
 }

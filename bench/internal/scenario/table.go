@@ -15,7 +15,7 @@ func All() []Scenario {
 		[]Scenario{distinct(1), distinct(8), reads, hot(1, 64), hot(4, 16)},
 		[]Scenario{free(1), free(64), contended(4), contended(8), contended(64)},
 		[]Scenario{several(1), several(5), several(20)},
-		[]Scenario{first, history, prune, protect},
+		[]Scenario{first, protect},
 	)
 }
 
@@ -29,9 +29,6 @@ var (
 var perOperation = []result.Metric{
 	result.P50, result.P99, result.ClientCPU, result.WAL, result.Writes, result.WrittenBytes, result.Allocations, result.AllocatedB,
 }
-
-// direct are the regimes without added latency.
-var direct = []result.Regime{disk, tmpfs}
 
 // rate is a Ratio of rates.
 func rate(c, against contender.Contender) Ratio { return Ratio{c.Name, against.Name, result.Rate} }
@@ -140,39 +137,6 @@ var first = Scenario{
 	Goroutines: 8, Keys: load.Fresh, Limit: 10000, Seconds: 10, Rounds: 5,
 	Metrics: perOperation,
 }
-
-// onHistory is a load beside a history of other resources, with what goes on there, if anything.
-func onHistory(name, title, about string, contenders ...contender.Contender) Scenario {
-	return Scenario{
-		Name: name, Title: title, About: "Each goroutine uses 64 resources of its own in turns, all kept. " + about,
-		Contenders: contenders, Baseline: []string{contenders[0].Name},
-		Goroutines: 8, Keys: load.Spread, Seconds: 8, Optional: true, Regimes: direct, Metrics: perOperation,
-	}
-}
-
-func filled(name string, entries int) contender.Contender {
-	c := guardDo
-	c.Name, c.History = name, entries
-	return c
-}
-
-var history = func() Scenario {
-	full := filled("guard.Do, 10 million entries", 10_000_000)
-	s := onHistory("history", "A history of 10 million entries",
-		"One database has a history of 10 million entries of 100,000 other resources. It takes minutes to fill, and 5 GB.",
-		filled("guard.Do, empty history", 0), full)
-	return s
-}()
-
-var prune = func() Scenario {
-	alone := filled(guardDo.Name, 5_000_000)
-	beside := alone.During("beside a prune", contender.Pruning)
-	s := onHistory("prune", "A prune of 5 million entries beside a full load",
-		"Both databases have a history of 5 million old entries of 50,000 other resources. In one of them Store.Prune deletes these while the load runs. It takes minutes to fill, and 3 GB.",
-		alone, beside)
-	s.Metrics = append([]result.Metric{result.Pruned}, perOperation...)
-	return s
-}()
 
 var protect = func() Scenario {
 	onProtected, batchOnProtected := guardDo.Protected("guard.Do, protected"), batch.Protected("postgres.Batch, protected")
