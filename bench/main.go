@@ -41,16 +41,16 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if c.list {
-		list(os.Stdout, c)
+		list(os.Stdout)
 		return nil
 	}
 	return runAll(ctx, c)
 }
 
-// list writes the scenarios with their contenders, and how long each takes at least.
-func list(w io.Writer, c config) {
+// list writes the scenarios with their contenders.
+func list(w io.Writer) {
 	for _, s := range scenario.All() {
-		fmt.Fprintf(w, "%-18s %s (%s and more)\n", s.Name, s.Title, c.Takes(&s, len(c.places)*len(c.latencies)).Round(time.Second))
+		fmt.Fprintf(w, "%-18s %s\n", s.Name, s.Title)
 		for _, one := range s.Contenders {
 			fmt.Fprintf(w, "%-18s - %s\n", "", one.Name)
 		}
@@ -81,7 +81,7 @@ func parse(args []string, output io.Writer) (c config, err error) {
 	disk := f.String("disk", os.TempDir(), "a `directory` on a disk")
 	memory := f.String("tmpfs", "/dev/shm", "a `directory` in memory")
 	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the page, the table and the raw results")
-	f.BoolVar(&c.list, "list", false, "list the scenarios with their contenders, and how long each takes at least")
+	f.BoolVar(&c.list, "list", false, "list the scenarios with their contenders")
 	if err = f.Parse(args); err != nil {
 		return c, err
 	}

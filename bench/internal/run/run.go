@@ -58,13 +58,6 @@ func (c *Config) warm(s *scenario.Scenario) (least, most time.Duration) {
 	return max(c.measured(s)/4, 200*time.Millisecond), most
 }
 
-// Takes is how long a scenario takes in this many regimes, without starting and stopping the
-// workers and the database of each cell.
-func (c *Config) Takes(s *scenario.Scenario, regimes int) time.Duration {
-	warm, _ := c.warm(s)
-	return time.Duration(c.rounds(s)*len(s.Contenders)*regimes) * (warm + c.measured(s))
-}
-
 type runner struct {
 	Config
 	*servers

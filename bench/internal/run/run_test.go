@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/bench/internal/contender"
 	"github.com/fencekit/fencekit/bench/internal/load"
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
@@ -39,10 +38,10 @@ func TestMeasured_IsWhatWasAskedForUnlessAScenarioNeedsMore(t *testing.T) {
 	require.Equal(t, 10*time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
 	require.Equal(t, 7, r.rounds(&scenario.Scenario{}))
 	require.Equal(t, 3, r.rounds(&scenario.Scenario{Rounds: 3}))
-	eight := &scenario.Scenario{Contenders: make([]contender.Contender, 8)}
-	require.Equal(t, 7*8*2*1250*time.Millisecond, r.Takes(eight, 2), "a quarter unmeasured")
+	least, _ := r.warm(&scenario.Scenario{})
+	require.Equal(t, 250*time.Millisecond, least, "a quarter unmeasured")
 	r.Tiny = true
 	require.Equal(t, time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
-	least, _ := r.warm(&scenario.Scenario{})
+	least, _ = r.warm(&scenario.Scenario{})
 	require.Zero(t, least)
 }
