@@ -3,7 +3,6 @@ package guardprometheus_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,45 +180,6 @@ func TestObserver_NamesFollowTheConventions(t *testing.T) {
 	problems, err := testutil.GatherAndLint(w.registry)
 	require.NoError(t, err)
 	require.Empty(t, problems)
-}
-
-// However many names there are, there are as many classes as the Config says, and one for the rest.
-func TestObserver_ManyNamesMakeFewSeries(t *testing.T) {
-	t.Parallel()
-	for maxClasses, want := range map[int]int{0: 101, 3: 4} {
-		w := newWorld(t, &guardprometheus.Config{MaxClasses: maxClasses})
-		const names = 2_000
-		for i := range names {
-			name := fmt.Sprint("job-", i)
-			grant := fence.Grant{Resource: name, Epoch: 1, Token: 1, Holder: "h"}
-			w.observer.Queued(t.Context(), name, 1)
-			w.observer.Acquiring(t.Context(), name, 1)
-			w.observer.Acquired(t.Context(), grant, time.Second)
-			w.observer.Claimed(t.Context(), grant, time.Second)
-			w.observer.Rejected(t.Context(), &guard.RejectedError{Grant: grant, Reason: storage.Reason(name)})
-			w.observer.LeaseLost(&fence.LeaseLostError{Grant: grant, Reason: fence.LossReason(name)}, true)
-			w.observer.Released(grant, nil)
-			w.observer.Finished(t.Context(), guard.Operation{Resources: []string{name}, Outcome: guard.OutcomeCommitted})
-		}
-		families, err := w.registry.Gather()
-		require.NoError(t, err)
-		series, writes := map[string]bool{}, 0.0
-		for _, family := range families {
-			for _, m := range family.GetMetric() {
-				for _, l := range m.GetLabel() {
-					if l.GetName() == "class" {
-						series[l.GetValue()] = true
-					}
-				}
-				if family.GetName() == "guard_writes_total" {
-					writes += m.GetCounter().GetValue()
-				}
-			}
-		}
-		require.Len(t, series, want)
-		require.True(t, series["other"])
-		require.EqualValues(t, names, writes)
-	}
 }
 
 func TestNewObserver_SaysWhatIsWrong(t *testing.T) {
