@@ -5,24 +5,20 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
+	"crypto/rand"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"net"
+	mathrand "math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -32,7 +28,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-var execRuns = flag.Int("exec-runs", len(losses)*len(holders), "how often a command under exec loses its lock")
+var execRuns = flag.Int("exec-runs", len(losses), "how often a command under exec loses its lock")
 
 // The time to live and the grace of these tests.
 const (
@@ -46,38 +42,21 @@ type held struct {
 	ended    chan error // how fencectl ended
 	beats    *beats
 	link     *netfault.Link // between fencectl and the lock service
-	lock     heldLock
+	lock     *heldLock
 	gone     chan int64 // when the lock was seen to be gone there
 }
 
-// heldLock is the lock of the command, as its lock service has it.
-type heldLock interface {
-	server() (address string)
-	flags(address string) []string
-	// find notes which lock it is, and reports whether it is there.
-	find(*testing.T) bool
-	// awaitGone returns when it is gone, or the test ends.
-	awaitGone(context.Context)
-	// end ends its lease, take only the lock where that is possible.
-	end(context.Context) error
-	take(context.Context) error
+// heldLock is the lock of the command, as etcd has it. Those of Postgres end as package pglock's tests require.
+type heldLock struct {
+	client   *clientv3.Client
+	prefix   string
+	key      string
+	lease    clientv3.LeaseID
+	revision int64
 }
 
-type heldInEtcd struct {
-	client      *clientv3.Client
-	url, prefix string
-	key         string
-	lease       clientv3.LeaseID
-	revision    int64
-}
-
-func (l *heldInEtcd) server() string { return strings.TrimPrefix(l.url, "http://") }
-
-func (l *heldInEtcd) flags(address string) []string {
-	return []string{"--etcd-endpoints", "http://" + address, "--etcd-prefix", l.prefix}
-}
-
-func (l *heldInEtcd) find(t *testing.T) bool {
+// find notes which lock it is, and reports whether it is there.
+func (l *heldLock) find(t *testing.T) bool {
 	resp, err := l.client.Get(t.Context(), l.prefix+"/locks/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	if len(resp.Kvs) == 0 {
@@ -87,75 +66,17 @@ func (l *heldInEtcd) find(t *testing.T) bool {
 	return true
 }
 
-func (l *heldInEtcd) awaitGone(ctx context.Context) {
+// awaitGone returns when it is gone, or the test ends.
+func (l *heldLock) awaitGone(ctx context.Context) {
 	<-l.client.Watch(ctx, l.key, clientv3.WithRev(l.revision+1), clientv3.WithFilterPut())
-}
-
-func (l *heldInEtcd) end(ctx context.Context) error {
-	_, err := l.client.Revoke(ctx, l.lease)
-	return err
-}
-
-func (l *heldInEtcd) take(ctx context.Context) error {
-	_, err := l.client.Delete(ctx, l.key)
-	return err
-}
-
-type heldInPostgres struct {
-	pool    *pgxpool.Pool
-	session int64
-}
-
-func (l *heldInPostgres) server() string {
-	c := l.pool.Config().ConnConfig
-	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
-}
-
-func (l *heldInPostgres) flags(address string) []string {
-	host, port, _ := net.SplitHostPort(address)
-	c := l.pool.Config().ConnConfig
-	return []string{"--database-url", fmt.Sprintf("host=%s port=%s user=%s dbname=%s password='%s'", host, port, c.User, c.Database, c.Password)}
-}
-
-func (l *heldInPostgres) find(t *testing.T) bool {
-	err := l.pool.QueryRow(t.Context(), "select session from fence.lock where session in (select id from fence.lock_session)").Scan(&l.session)
-	require.True(t, err == nil || errors.Is(err, pgx.ErrNoRows), "%v", err)
-	return err == nil
-}
-
-func (l *heldInPostgres) awaitGone(ctx context.Context) {
-	for there := true; there && ctx.Err() == nil; {
-		_ = l.pool.QueryRow(ctx, "select exists (select from fence.lock_session where id = $1 and expires_at > clock_timestamp())", l.session).Scan(&there)
-	}
-}
-
-func (l *heldInPostgres) end(ctx context.Context) error {
-	_, err := l.pool.Exec(ctx, "select fence.lock_end($1)", l.session)
-	return err
-}
-
-func (l *heldInPostgres) take(ctx context.Context) error { return l.end(ctx) }
-
-// holders make a lock that no other test has.
-var holders = []func(*testing.T) heldLock{
-	func(t *testing.T) heldLock {
-		prefix, _ := onEtcd(t)
-		return &heldInEtcd{client: etcdserver.Client(t), url: etcdserver.Shared(t).Endpoint(), prefix: prefix}
-	},
-	func(t *testing.T) heldLock {
-		pool, err := pgxpool.New(t.Context(), migrated(t))
-		require.NoError(t, err)
-		t.Cleanup(pool.Close)
-		return &heldInPostgres{pool: pool}
-	},
 }
 
 // execHeld runs a command under "exec" until all of it runs and the lock is held, and for a while
 // longer. A slow machine may lose the lock before that, and then it begins again.
-func execHeld(t *testing.T, newLock func(*testing.T) heldLock, longer time.Duration) *held {
+func execHeld(t *testing.T, longer time.Duration) *held {
 	t.Helper()
 	for {
-		h := startHeld(t, newLock(t))
+		h := startHeld(t)
 		select {
 		case <-h.beats.both:
 			if h.watchLock(t) && h.keepsLock(t, longer) {
@@ -169,14 +90,15 @@ func execHeld(t *testing.T, newLock func(*testing.T) heldLock, longer time.Durat
 	}
 }
 
-func startHeld(t *testing.T, lock heldLock) *held {
+func startHeld(t *testing.T) *held {
 	t.Helper()
-	link, err := netfault.New(lock.server())
+	link, err := netfault.New(strings.TrimPrefix(etcdserver.Shared(t).Endpoint(), "http://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = link.Close() })
-	h := &held{ended: make(chan error, 1), beats: newBeats(t), link: link, lock: lock, gone: make(chan int64, 1)}
-	args := append([]string{"exec", "sku/42", "--ttl", execTTL.String(), "--kill-after", execGrace.String()}, lock.flags(link.Addr())...)
-	h.fencectl = clitest.Child(t, nil, append(append(args, "--"), h.beats.command()...)...)
+	h := &held{ended: make(chan error, 1), beats: newBeats(t), link: link, lock: &heldLock{client: etcdserver.Client(t), prefix: "exec-" + rand.Text()}, gone: make(chan int64, 1)}
+	args := append([]string{"exec", "sku/42", "--ttl", execTTL.String(), "--kill-after", execGrace.String(),
+		"--etcd-endpoints", "http://" + link.Addr(), "--etcd-prefix", h.lock.prefix, "--"}, h.beats.command()...)
+	h.fencectl = clitest.Child(t, nil, args...)
 	require.NoError(t, h.fencectl.Start())
 	go func() { h.ended <- h.fencectl.Wait() }()
 	return h
@@ -237,13 +159,20 @@ var losses = []struct {
 		h.link.Cut(netfault.ToServer, netfault.ToClient)
 		return nil
 	}},
-	{"revoked", execTTL, exitLockLost, func(ctx context.Context, h *held) error { return h.lock.end(ctx) }},
-	{"deleted", execTTL, exitLockLost, func(ctx context.Context, h *held) error { return h.lock.take(ctx) }},
+	{"revoked", execTTL, exitLockLost, func(ctx context.Context, h *held) error {
+		_, err := h.lock.client.Revoke(ctx, h.lock.lease)
+		return err
+	}},
+	{"deleted", execTTL, exitLockLost, func(ctx context.Context, h *held) error {
+		_, err := h.lock.client.Delete(ctx, h.lock.key)
+		return err
+	}},
 	{"stopped and revoked", execTTL, exitLockLost, func(ctx context.Context, h *held) error {
 		if err := h.fencectl.Process.Signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
-		return h.lock.end(ctx)
+		_, err := h.lock.client.Revoke(ctx, h.lock.lease)
+		return err
 	}},
 }
 
@@ -252,10 +181,10 @@ var losses = []struct {
 func TestExec_TheCommandDoesNotOutliveTheLock(t *testing.T) {
 	t.Parallel()
 	for run := range *execRuns {
-		loss, newLock := losses[run%len(losses)], holders[run/len(losses)%len(holders)]
+		loss := losses[run%len(losses)]
 		t.Run(fmt.Sprintf("%s/%d", loss.name, run), func(t *testing.T) {
 			t.Parallel()
-			h := execHeld(t, newLock, rand.N(execTTL)) // until the moment
+			h := execHeld(t, mathrand.N(execTTL)) // until the moment
 			require.NoError(t, loss.lose(t.Context(), h))
 			outlived, code := h.outlived(t)
 			t.Logf("outlived the lock by %v", outlived)
