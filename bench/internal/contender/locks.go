@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"math"
-	"net"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
 	"github.com/fencekit/fencekit/fence"
@@ -56,10 +54,7 @@ func locked(name string, lock load.Open, unsafe string) Contender {
 }
 
 func newEtcd(t *load.Target) (*clientv3.Client, error) {
-	cfg := etcd.ClientConfig(t.Etcd)
-	dial := grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return t.Dial(ctx, "tcp", address) })
-	cfg.DialOptions = append(cfg.DialOptions, dial)
-	client, err := clientv3.New(cfg)
+	client, err := clientv3.New(etcd.ClientConfig(t.Etcd))
 	if err == nil {
 		t.OnClose(func(context.Context) error { return client.Close() })
 	}
@@ -138,7 +133,7 @@ func onLocker(t *load.Target, l fence.Locker) load.Work {
 }
 
 func newRedis(t *load.Target) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: t.Redis, Dialer: t.Dial, PoolSize: t.Goroutines})
+	client := redis.NewClient(&redis.Options{Addr: t.Redis, PoolSize: t.Goroutines})
 	t.OnClose(func(context.Context) error { return client.Close() })
 	return client
 }

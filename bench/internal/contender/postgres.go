@@ -76,7 +76,6 @@ func newPool(ctx context.Context, t *load.Target) (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	cfg.MaxConns = int32(t.Connections)
-	cfg.ConnConfig.DialFunc = t.Dial
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -52,9 +51,6 @@ type Target struct {
 	Spec
 	// Retries counts runs of an operation that had to be repeated.
 	Retries atomic.Int64
-	// Writes counts writes to servers, which are messages or several at once, and WrittenBytes
-	// their bytes.
-	Writes, WrittenBytes atomic.Int64
 
 	items   []Item // by goroutine, for Distinct; one for Hot
 	fresh   atomic.Int64
@@ -114,26 +110,6 @@ func (t *Target) close(ctx context.Context) error {
 		errs = append(errs, f(ctx))
 	}
 	return errors.Join(errs...)
-}
-
-// Dial connects, and counts what is written to the connection.
-func (t *Target) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return &countedConn{conn, t}, nil
-}
-
-type countedConn struct {
-	net.Conn
-	target *Target
-}
-
-func (c *countedConn) Write(b []byte) (int, error) {
-	c.target.Writes.Add(1)
-	c.target.WrittenBytes.Add(int64(len(b)))
-	return c.Conn.Write(b)
 }
 
 // Open connects a contender. What it has opened it gives to Target.OnClose.

@@ -225,7 +225,7 @@ func usage(t *Target) Outcome {
 	return Outcome{
 		CPU:         time.Duration(r.Utime.Nano() + r.Stime.Nano()),
 		Allocations: int64(mem.Mallocs), AllocatedBytes: int64(mem.TotalAlloc),
-		Writes: t.Writes.Load(), WrittenBytes: t.WrittenBytes.Load(), Retries: t.Retries.Load(),
+		Retries: t.Retries.Load(),
 	}
 }
 
@@ -233,5 +233,5 @@ func usage(t *Target) Outcome {
 func (o *Outcome) use(before, after Outcome) {
 	o.CPU = after.CPU - before.CPU
 	o.Allocations, o.AllocatedBytes = after.Allocations-before.Allocations, after.AllocatedBytes-before.AllocatedBytes
-	o.Writes, o.WrittenBytes, o.Retries = after.Writes-before.Writes, after.WrittenBytes-before.WrittenBytes, after.Retries-before.Retries
+	o.Retries = after.Retries - before.Retries
 }

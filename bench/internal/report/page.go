@@ -172,9 +172,9 @@ func (r row) Cell() string {
 // unitOf is a metric's unit, as it follows its name.
 func unitOf(m result.Metric) string {
 	switch m {
-	case result.FairShare, result.Retries, result.Writes, result.Allocations:
+	case result.FairShare, result.Retries, result.Allocations:
 		return ""
-	case result.WAL, result.WrittenBytes, result.AllocatedB:
+	case result.WAL, result.AllocatedB:
 		return ", B"
 	default:
 		return ", µs"

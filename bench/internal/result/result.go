@@ -35,25 +35,23 @@ type Metric string
 // The metrics. Durations are in microseconds; "of an operation" means divided by how many
 // there were.
 const (
-	Rate         Metric = "rate"          // operations a second
-	Operations   Metric = "operations"    // that ended within the measured time
-	Mean         Metric = "mean"          // how long an operation took; for a lock, until it was acquired
-	P50          Metric = "p50"           //
-	P70          Metric = "p70"           //
-	P90          Metric = "p90"           //
-	P99          Metric = "p99"           //
-	HandOverP50  Metric = "hand-over p50" // from the call that released a lock to the return of the next that acquired it
-	HandOverP99  Metric = "hand-over p99" //
-	HandOverMax  Metric = "hand-over max" //
-	ClientCPU    Metric = "client CPU"    // of an operation
-	WAL          Metric = "WAL"           // bytes of an operation
-	Allocations  Metric = "allocations"   // of an operation
-	AllocatedB   Metric = "allocated"     // bytes of an operation
-	Writes       Metric = "writes"        // of an operation, to any server
-	WrittenBytes Metric = "written"       // bytes of an operation, to any server
-	Retries      Metric = "retries"       // of an operation
-	FairShare    Metric = "fair share"    // of the process that did least, 1 if all did the same
-	Lost         Metric = "lost"          // updates, or times that two held a lock
+	Rate        Metric = "rate"          // operations a second
+	Operations  Metric = "operations"    // that ended within the measured time
+	Mean        Metric = "mean"          // how long an operation took; for a lock, until it was acquired
+	P50         Metric = "p50"           //
+	P70         Metric = "p70"           //
+	P90         Metric = "p90"           //
+	P99         Metric = "p99"           //
+	HandOverP50 Metric = "hand-over p50" // from the call that released a lock to the return of the next that acquired it
+	HandOverP99 Metric = "hand-over p99" //
+	HandOverMax Metric = "hand-over max" //
+	ClientCPU   Metric = "client CPU"    // of an operation
+	WAL         Metric = "WAL"           // bytes of an operation
+	Allocations Metric = "allocations"   // of an operation
+	AllocatedB  Metric = "allocated"     // bytes of an operation
+	Retries     Metric = "retries"       // of an operation
+	FairShare   Metric = "fair share"    // of the process that did least, 1 if all did the same
+	Lost        Metric = "lost"          // updates, or times that two held a lock
 )
 
 // Cell is what one contender did in one round.

@@ -20,7 +20,7 @@ func values(s *scenario.Scenario, o load.Outcome, wal int64) map[result.Metric]f
 	n := float64(o.Operations)
 	for m, total := range map[result.Metric]float64{
 		result.ClientCPU: micros(o.CPU), result.WAL: float64(wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
-		result.Writes: float64(o.Writes), result.WrittenBytes: float64(o.WrittenBytes), result.Retries: float64(o.Retries),
+		result.Retries: float64(o.Retries),
 	} {
 		v[m] = total / n
 	}

@@ -27,7 +27,7 @@ var (
 
 // perOperation is what an operation costs.
 var perOperation = []result.Metric{
-	result.P50, result.P99, result.ClientCPU, result.WAL, result.Writes, result.WrittenBytes, result.Allocations, result.AllocatedB,
+	result.P50, result.P99, result.ClientCPU, result.WAL, result.Allocations, result.AllocatedB,
 }
 
 // rate is a Ratio of rates.
@@ -92,7 +92,7 @@ func free(goroutines int) Scenario {
 		Contenders: []contender.Contender{mutex, locker, contender.PgLocker},
 		Baseline:   []string{mutex.Name},
 		Goroutines: goroutines, Keys: load.Distinct, Locks: true,
-		Metrics: []result.Metric{result.P50, result.P99, result.ClientCPU, result.Writes, result.WrittenBytes, result.Allocations},
+		Metrics: []result.Metric{result.P50, result.P99, result.ClientCPU, result.Allocations},
 	}
 }
 
