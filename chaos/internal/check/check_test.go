@@ -282,7 +282,15 @@ func TestVerified(t *testing.T) {
 		{"no verification", func(m *made) { m.observed.Verified = nil }, Unchecked},
 	})
 	flags(t, "run", []spoiled{{"it hung", func(m *made) { m.Wrong = "chaos: it hangs" }, Flagged}})
-	flags(t, "workload", []spoiled{{"it failed", func(m *made) { m.Failed = "sku/1: sold out of nothing" }, Flagged}})
+	flags(t, "workload", []spoiled{
+		{"it failed", func(m *made) { m.Failed = "sku/1: sold out of nothing" }, Flagged},
+		{"no row changed", func(m *made) { m.Stock = false }, Unchecked},
+		{"a row of its own changed", func(m *made) { m.Stock, m.observed.Commits[0].Others = false, 1 }, Held},
+		{"no row changed, and nothing succeeded", func(m *made) {
+			m.Stock = false
+			m.omit(func(e history.Event) bool { return e.Kind == history.OK })
+		}, Held},
+	})
 }
 
 func TestProgress(t *testing.T) {

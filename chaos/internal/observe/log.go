@@ -80,10 +80,14 @@ func (l *wal) read(ctx context.Context, conn *pgx.Conn, mark string) (commits []
 	rows, _ := conn.Query(ctx, "select xid::text::bigint, data from pg_logical_slot_peek_changes($1, null, null)", l.slot)
 	var xid uint64
 	var line string
-	ended := false
+	ended, others := false, 0
 	_, err = pgx.ForEachRow(rows, []any{&xid, &line}, func() error {
 		switch word, _, _ := strings.Cut(line, " "); word {
-		case "BEGIN", "COMMIT":
+		case "BEGIN", "COMMIT": // what is in between is one transaction's
+			if n := len(commits); n > 0 && commits[n-1].XID == xid {
+				commits[n-1].Others = others
+			}
+			others = 0
 			return nil
 		case "message:":
 			ended = ended || strings.HasSuffix(line, "content:"+mark)
@@ -91,6 +95,9 @@ func (l *wal) read(ctx context.Context, conn *pgx.Conn, mark string) (commits []
 		}
 		changes, err := parse(line)
 		if len(changes) == 0 {
+			if !strings.HasPrefix(line, "table fence.") {
+				others++
+			}
 			return err
 		}
 		if n := len(commits); n == 0 || commits[n-1].XID != xid {

@@ -70,7 +70,7 @@ func TestCommits_AreInTheOrderOfTheLog(t *testing.T) {
 		return tx, xid
 	}
 	first, firstXID := begin(a)
-	_, err := first.Exec(patient(t), "insert into chaos.orders values ('first', 1); savepoint s; insert into chaos.orders values ('kept', 2); savepoint s2; insert into chaos.orders values ('undone', 3); rollback to s2")
+	_, err := first.Exec(patient(t), "insert into other values ('beside'); insert into chaos.orders values ('first', 1); savepoint s; insert into chaos.orders values ('kept', 2); savepoint s2; insert into chaos.orders values ('undone', 3); rollback to s2")
 	require.NoError(t, err)
 	second, secondXID := begin(b)
 	_, err = second.Exec(patient(t), "insert into chaos.orders values ('second', 1)")
@@ -93,6 +93,7 @@ func TestCommits_AreInTheOrderOfTheLog(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, texts(all))
 	require.Equal(t, []uint64{secondXID, firstXID}, []uint64{all[0].XID, all[1].XID})
+	require.Equal(t, []int{0, 1}, []int{all[0].Others, all[1].Others})
 	_, err = l.read(patient(t), a, "a mark that was never written")
 	require.ErrorContains(t, err, "ends before")
 }

@@ -55,6 +55,7 @@ type LockEvent struct {
 type Commit struct {
 	XID     uint64   `json:"xid"` // without its epoch: 32 bits
 	Changes []Change `json:"changes"`
+	Others  int      `json:"others,omitempty"` // rows of other tables, but for Fencekit's, that it changed
 }
 
 // Change is one row of a guarded table that a transaction changed.

@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -47,6 +49,15 @@ func (c code) Operate(ctx context.Context, env *worker.Env, op worker.Op) error 
 
 func succeeds(context.Context, *worker.Env, worker.Op) error { return nil }
 
+func guarded(sql string) func(context.Context, *worker.Env, worker.Op) error {
+	return func(ctx context.Context, env *worker.Env, op worker.Op) error {
+		return guard.Do(ctx, env.Guard, op.Resource, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, sql)
+			return err
+		})
+	}
+}
+
 // codes are the workloads of these tests.
 var codes = map[string]code{
 	"passes":  {name: "passes", operate: succeeds},
@@ -55,6 +66,8 @@ var codes = map[string]code{
 	"panics":  {name: "panics", operate: func(context.Context, *worker.Env, worker.Op) error { panic("unexpected") }},
 	"fails":   {name: "fails", operate: func(context.Context, *worker.Env, worker.Op) error { return errors.New("no") }},
 	"lies":    {name: "lies", operate: succeeds, check: errors.New("an update was lost")},
+	"idles":   {name: "idles", operate: guarded("select 1")},
+	"writes":  {name: "writes", prepare: "create table t (n int)", operate: guarded("insert into t values (1)")},
 	"unready": {name: "unready", prepare: "insert into nowhere values (1)", operate: succeeds},
 }
 
@@ -132,6 +145,19 @@ func TestRun_CodeThatCrashesHangsOrIsWrong(t *testing.T) {
 	}}, "passes", check.Fenced, bounds)
 	require.NoError(t, err)
 	require.Contains(t, violations(r), "it hangs: the run was not over after 1s", "though no operation does")
+}
+
+// Where nothing is written, nothing can be lost.
+func TestRun_ThatChangesNoRowProvesNothing(t *testing.T) {
+	t.Parallel()
+	servers := newServers(t)
+	r, err := perform(t, servers, Scenario{}, "idles", check.Fenced, usualBounds)
+	require.NoError(t, err)
+	require.Equal(t, check.Inconclusive, r.Verdict, r.Reason)
+	require.Contains(t, r.Reason, "none of their transactions changed a row")
+	r, err = perform(t, servers, Scenario{}, "writes", check.Fenced, usualBounds)
+	require.NoError(t, err)
+	require.Equal(t, check.Pass, r.Verdict, r.Reason)
 }
 
 // A workload that sends no COMMIT fails at once, not when the run's time is over.
