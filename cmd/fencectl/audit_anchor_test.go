@@ -141,7 +141,7 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 	require.NoError(t, os.Chmod(shared, 0o644))
 
 	requireEndings(t, []string{"audit", "--database-url", f.dsn}, []ending{
-		{[]string{"anchor"}, cli.ExitUsage, `required flag(s) "key", "log" not set`},
+		{[]string{"anchor"}, cli.ExitUsage, "required: --key, --log\n"},
 		{[]string{"anchor", "--log", none, "--key", none}, cli.ExitUsage, "--key: open " + none},
 		{[]string{"anchor", "--log", none, "--key", pub}, cli.ExitUsage, "this is not the private key of a log"},
 		{[]string{"anchor", "--log", none, "--key", shared}, cli.ExitUsage, shared + " has mode 0644, so others than its owner may have read or changed it: run \"chmod 600 "},

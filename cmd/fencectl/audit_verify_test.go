@@ -164,7 +164,7 @@ func TestAuditReport_ExitCodes(t *testing.T) {
 		{[]string{"--since", "1h", "--until", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, "fencectl: no resource matches"},
 		{[]string{"--since", "2998-01-01", "--until", "2999-01-01"}, cli.ExitInconclusive, "fencectl: the period had not begun"},
 		{[]string{"--since", "2h", "--until", "1h"}, cli.ExitInconclusive, "fencectl: the record begins after the period"},
-		{nil, cli.ExitUsage, `required flag(s) "since", "until" not set`},
+		{nil, cli.ExitUsage, "required: --since, --until, want something like 2026-03-03T10:00:00Z"},
 		{[]string{"--since", "1h", "--until", "2h"}, cli.ExitUsage, "want it after --since"},
 		{[]string{"--since", "3 March", "--until", "1h"}, cli.ExitUsage, "is not a time"},
 		{[]string{"--since", "2h", "--until", "1h", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},

@@ -48,7 +48,7 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		{"migrate status --timeout soon", "--timeout", "fencectl migrate status"},
 		{"migrate status --timeout 0s", "want more than 0", "fencectl migrate status"},
 		{"history policy --off --keep 1h", "none of the others can be", "fencectl history policy"},
-		{"history hold sku/1", `required flag(s) "reason" not set`, "fencectl history hold"},
+		{"history hold sku/1", "required: --reason\n", "fencectl history hold"},
 		{"locks watch -o csv", "watch writes table, json or jsonl", "fencectl locks watch"},
 		{"locks evict --expected-token 5", "takes one argument, RESOURCE", "fencectl locks evict"},
 	} {
@@ -60,7 +60,7 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 	}
 }
 
-// A script's unset variable is no wish for everything, or for the default.
+// A script's unset variable is no wish for everything, or for the default. What asks for a time shows one.
 func TestUsage_NoFlagOrArgumentIsEmpty(t *testing.T) {
 	t.Parallel()
 	tried := 0
@@ -87,6 +87,11 @@ func TestUsage_NoFlagOrArgumentIsEmpty(t *testing.T) {
 			flags.VisitAll(func(f *pflag.Flag) {
 				if f.Value.Type() != "bool" {
 					requireUsage(cmd, "--"+f.Name, append([]string{"--" + f.Name + "="}, one...)...)
+				}
+				if example := map[string]string{"time": "like 2026-03-03T10:00:00Z", "age": "like 90d", "duration": "30s"}[f.Value.Type()]; example != "" {
+					requireUsage(cmd, example, append([]string{"--" + f.Name + "="}, one...)...)
+					requireUsage(cmd, example, append([]string{"--" + f.Name, "soon"}, one...)...)
+					requireUsage(cmd, example, "--"+f.Name)
 				}
 			})
 		}

@@ -30,6 +30,9 @@ func (a *age) String() string {
 
 func (*age) Type() string { return "age" }
 
+// Example is for cli's errors.
+func (*age) Example() string { return fmt.Sprintf("90d or 12h, and at most %dd", record.MaxKeep/day) }
+
 func (a *age) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if days, ok := strings.CutSuffix(text, "d"); ok {
@@ -38,7 +41,7 @@ func (a *age) Set(text string) error {
 		d = time.Duration(min(n, int64(record.MaxKeep/day)+1)) * day
 	}
 	if err != nil || d <= 0 || d > record.MaxKeep {
-		return fmt.Errorf("%q is not an age, want something like 90d or 12h, and at most %dd", text, record.MaxKeep/day)
+		return fmt.Errorf("%q is not an age", text)
 	}
 	*a = age(d)
 	return nil
@@ -63,6 +66,11 @@ func (i *instant) String() string {
 
 func (*instant) Type() string { return "time" }
 
+// Example is for cli's errors.
+func (*instant) Example() string {
+	return `2026-03-03T10:00:00Z, "2026-03-03 10:00", 2026-03-03, now or 12h`
+}
+
 func (i *instant) Set(text string) error {
 	if text == "now" {
 		*i = instant(time.Now())
@@ -76,7 +84,7 @@ func (i *instant) Set(text string) error {
 	}
 	var ago age
 	if ago.Set(text) != nil {
-		return fmt.Errorf("%q is not a time, want something like 2026-03-03T10:00:00Z, \"2026-03-03 10:00\", 2026-03-03, now or 12h", text)
+		return fmt.Errorf("%q is not a time", text)
 	}
 	*i = instant(time.Now().Add(-time.Duration(ago)))
 	return nil

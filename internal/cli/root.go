@@ -221,7 +221,11 @@ func flagError(cmd *cobra.Command, err error) error {
 		return unknownCommand(cmd, cmd.Flags().Arg(0))
 	}
 	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	var flag interface{ GetFlag() *pflag.Flag } // whose value is wrong, or missing
+	switch {
+	case errors.As(err, &flag) && !strings.Contains(err.Error(), " like "): // as pflag says of a duration
+		return UsageErrorf("%w%s", err, like(flag.GetFlag()))
+	case !errors.As(err, &unknown):
 		return err
 	}
 	name := unknown.GetSpecifiedName()
@@ -232,6 +236,16 @@ func flagError(cmd *cobra.Command, err error) error {
 		return UsageErrorf("unknown flag --%s", name)
 	}
 	return UsageErrorf("unknown flag")
+}
+
+// like shows what a flag takes, if that has more than one form.
+func like(f *pflag.Flag) string {
+	if value, ok := f.Value.(interface{ Example() string }); ok {
+		return ", want something like " + value.Example()
+	} else if f.Value.Type() == "duration" {
+		return ", want something like 30s or 5m"
+	}
+	return ""
 }
 
 // newHelp stands in for cobra's help command, which reports success for a
@@ -289,16 +303,21 @@ func variable(f *pflag.Flag) string {
 }
 
 // complete rejects flags that were given and are empty: a script's unset variable is no wish for everything, or for
-// the default. It takes the flags that were not given from their variables, if they have one, and marks them as
-// changed. An empty variable counts as unset.
+// the default. It names those that are required and missing. It takes the flags that were not given from their
+// variables, if they have one, and marks them as changed. An empty variable counts as unset.
 func complete(flags *pflag.FlagSet) (err error) {
+	var missing []string
+	example := ""
 	flags.VisitAll(func(f *pflag.Flag) {
 		words := []string{f.Value.String()}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			words = list.GetSlice()
 		}
 		if err == nil && f.Changed && (len(words) == 0 || slices.Contains(words, "")) {
-			err = UsageErrorf("--%s is empty: give a value, or leave the flag out", f.Name)
+			err = UsageErrorf("--%s is empty: give a value, or leave the flag out%s", f.Name, like(f))
+		}
+		if !f.Changed && f.Annotations[cobra.BashCompOneRequiredFlag] != nil {
+			missing, example = append(missing, "--"+f.Name), cmp.Or(like(f), example)
 		}
 		_, has := f.Annotations[hasVariable]
 		value := os.Getenv(variable(f))
@@ -311,6 +330,9 @@ func complete(flags *pflag.FlagSet) (err error) {
 		}
 		f.Changed, f.Annotations[hasVariable] = true, []string{"taken"}
 	})
+	if err == nil && missing != nil {
+		err = UsageErrorf("required: %s%s", strings.Join(missing, ", "), example)
+	}
 	return err
 }
 
