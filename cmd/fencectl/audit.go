@@ -75,7 +75,7 @@ func newAuditWhy(d *databaseFlags) *cobra.Command {
 		x, err := askReview(cmd, d, html, func(ctx context.Context, r *review.Reader) (*review.Explanation, error) {
 			return r.Why(ctx, q)
 		})
-		if err == nil && x.Rejection == nil && x.Entry == nil {
+		if err == nil && !x.Found() {
 			err = errors.New("there is no record")
 		}
 		return err

@@ -37,7 +37,8 @@ type Explanation struct {
 	Rejection *Rejection `json:"rejection,omitempty"` // nil if no rejection is explained
 	Entry     *Event     `json:"entry,omitempty"`     // the explained entry, by position or operation; or nil
 	Facts     []Fact     `json:"facts"`
-	History   []Event    `json:"history"` // events before and after, in order, with gaps
+	Claims    []tenure   `json:"claims,omitempty"` // the last ones of a resource without a rejection, if Question has nothing else
+	History   []Event    `json:"history"`          // events before and after, in order, with gaps
 	Pruned    *Pruned    `json:"pruned,omitempty"`
 }
 
@@ -50,6 +51,9 @@ const (
 	EffectNone    Effect = "no"
 	EffectUnknown Effect = "unknown" // the history doesn't say, or was pruned
 )
+
+// Found reports whether there is any record.
+func (x *Explanation) Found() bool { return x.Rejection != nil || x.Entry != nil || x.Claims != nil }
 
 // Columns are those of a table and of CSV, which omit the facts and the history.
 func (x *Explanation) Columns() any {
@@ -159,9 +163,17 @@ func Words(op storage.OpRecord) string {
 }
 
 type tenure struct {
-	Claim Event
-	Next  *Event // the claim that ended it, if one did
-	Last  *Event // of the grant
+	Claim   Event     `json:"claim"`
+	Next    *Event    `json:"next,omitempty"`    // the claim that ended it, if one did
+	Last    *Event    `json:"last,omitempty"`    // of the grant
+	Evicted *eviction `json:"evicted,omitempty"` // of Claims alone
+}
+
+type eviction struct {
+	Grant  Grant     `json:"grant"`
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
 }
 
 // story is what is known for the answer to a Question. The templates tell it.
@@ -176,11 +188,12 @@ type story struct {
 	Others   []string   // resources that the transaction of Entry wrote too
 	Pruned   *Pruned
 	Last     int64 // the position of the fence
+	Claims   []tenure
 	history  []Event
 }
 
 // facts are the names of facts, in the order of the page. Each is the name of a template.
-var facts = []string{"When", "Rejected", "Holder then", "Attempted", "Why it was rejected", "Took effect", "Grant", "Holder before", "Operations", "Other resources", "The record", "Rejections", "Ids"}
+var facts = []string{"When", "Rejected", "Holder then", "Attempted", "Why it was rejected", "Took effect", "Grant", "Holder before", "How they ended", "Operations", "Other resources", "The record", "Rejections", "Ids"}
 
 // Why answers a question. If there is no record, the Explanation says so, and whether pruning may
 // have removed it.
@@ -197,20 +210,63 @@ func (r *Reader) Why(ctx context.Context, q Question) (*Explanation, error) {
 	case s.Entry != nil:
 		err = r.readEntry(ctx, s)
 	default:
-		err = r.read(ctx, record.ReadTx, &s.Last, "select to_json(position) from @current_fence x where resource = $1", q.Resource)
+		err = r.readClaims(ctx, s)
 	}
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Resource: q.Resource, Effect: s.effect(), Rejection: s.Rejected, Entry: s.Entry, History: s.history, Pruned: s.Pruned}
+	x := &Explanation{Resource: q.Resource, Effect: s.effect(), Rejection: s.Rejected, Entry: s.Entry, Facts: []Fact{}, Claims: s.Claims, History: s.history, Pruned: s.Pruned}
 	if x.Title, err = sentence("title", s); err != nil {
 		return nil, err
 	}
 	if x.Conclusion, err = sentence("conclusion", s); err != nil {
 		return nil, err
 	}
-	x.Facts, err = tell(facts, s)
+	for _, c := range s.Claims {
+		text, err := sentence("claim", c)
+		if err != nil {
+			return nil, err
+		}
+		x.Facts = append(x.Facts, Fact{fmt.Sprintf("Claim %d", c.Claim.Position), text})
+	}
+	told, err := tell(facts, s)
+	x.Facts = append(x.Facts, told...)
 	return x, err
+}
+
+const maxClaims = 10
+
+// readClaims reads where the fence is and, if nothing else was asked, the last claims, with the entry before each.
+func (r *Reader) readClaims(ctx context.Context, s *story) error {
+	err := r.read(ctx, record.ReadTx, &s.Last, "select to_json(position) from @current_fence x where resource = $1", s.Resource)
+	if err != nil || s.Question != (Question{Resource: s.Resource}) {
+		return err
+	}
+	s.history, err = r.events(ctx, s.Resource, fmt.Sprintf(`position = any ($2::bigint || array(
+		select unnest(array[seq - 1, seq]) from (select seq from @history where kind = 'c' and name = $1 order by seq desc limit %d) c))`, maxClaims), s.Last)
+	if err != nil {
+		return err
+	}
+	var evictions []eviction
+	err = r.read(ctx, record.ReadTx, &evictions, `select coalesce(json_agg(json_build_object('grant', json_build_object('epoch', epoch, 'token', token, 'holder', holder),
+		'at', at, 'by', operator, 'reason', reason)), '[]') from @lock_eviction where resource = $1`, s.Resource)
+	var next, last *Event
+	for i := range slices.Backward(s.history) {
+		e := &s.history[i]
+		last = cmp.Or(last, e)
+		if e.Kind != string(storage.KindClaim) || len(s.Claims) == maxClaims {
+			continue
+		}
+		e.Asked = true
+		t := tenure{Claim: *e, Next: next, Last: last}
+		if at := slices.IndexFunc(evictions, func(e eviction) bool { return e.Grant == t.Claim.Grant }); at >= 0 {
+			t.Evicted = &evictions[at]
+		}
+		s.Claims = append(s.Claims, t)
+		next, last = e, nil
+	}
+	slices.Reverse(s.Claims)
+	return err
 }
 
 // events returns the entries of a resource, $1, to which a condition applies.

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/review"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -63,6 +64,31 @@ func TestWhy_IsOnePageInPlainWords(t *testing.T) {
 		golden(t, "why-"+name+".txt", text.String())
 	}
 	require.Equal(t, w.why(review.Question{Resource: "sku/42"}), w.why(review.Question{Resource: "sku/42", Token: 118}), "the latest rejection is that of this token")
+}
+
+// "Why did this run twice?" asks about a resource that changed hands without a rejection.
+func TestWhy_WithoutARejectionTellsTheLastClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.sell("run-1", grant("job/1", 1, "worker-a"))
+	w.sell("run-1", grant("job/1", 2, "worker-b"))
+	w.group(grant("job/1", 3, "worker-c"))
+	for token := range fence.Token(12) {
+		w.sell("run", grant("job/2", token+1, "worker"))
+	}
+	w.setTimes()
+	w.exec("insert into fence.lock_eviction (resource, epoch, token, holder, reason, operator, at) values ('job/1', 1, 1, 'worker-a', 'it hangs', 'ops@vm', '2026-03-03 10:02:30+00')")
+	x := w.why(review.Question{Resource: "job/1"})
+	require.Len(t, x.Claims, 3)
+	var text bytes.Buffer
+	require.NoError(t, x.Text(&text, 80))
+	golden(t, "why-claims.txt", text.String())
+
+	x = w.why(review.Question{Resource: "job/2"})
+	require.Len(t, x.Claims, 10)
+	require.EqualValues(t, 5, x.Claims[0].Claim.Position)
+	require.EqualValues(t, 4, x.History[0].Position, "the entry before it")
+	require.EqualValues(t, 24, x.Claims[9].Last.Position)
 }
 
 func TestWhy_IsAPageOfHTMLThatNeedsNothingElse(t *testing.T) {
