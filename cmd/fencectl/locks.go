@@ -127,13 +127,14 @@ func evictionOf(e locks.Eviction) eviction {
 
 func locksEvict(cmd *cobra.Command, l *locksFlags, resource string, expected fence.Token, reason string) error {
 	var left locks.Locks
+	var unread error // as for an app role, which may evict in Postgres
 	done, err := askLocks(cmd, l, func(ctx context.Context, service lockService) (locks.Eviction, error) {
 		done, err := service.Evict(ctx, resource, expected, reason, operator())
 		if errors.As(err, new(*locks.NotHolderError)) {
 			return done, &cli.ExitError{Code: cli.ExitViolated, Err: err}
 		}
 		if err == nil {
-			left, err = service.Locks(ctx)
+			left, unread = service.Locks(ctx)
 		}
 		return done, err
 	})
@@ -142,7 +143,9 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, resource string, expected fen
 	}
 	if err == nil {
 		next := "no process waits: guarded writes under earlier grants commit until a process claims the resource"
-		if queue := left.Queue(resource); len(queue) > 0 {
+		if unread != nil {
+			next = fmt.Sprintf("who is next can't be read: %v", unread)
+		} else if queue := left.Queue(resource); len(queue) > 0 {
 			next = fmt.Sprintf("next is %s with token %d", queue[0].Grant.Holder, queue[0].Grant.Token)
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "evicted %s from %s; %s\n", cmp.Or(done.Grant.Holder, "a client that is no locker"), resource, next)

@@ -243,11 +243,12 @@ func TestLocks_InADatabaseThatCantShowThem(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	admin := connect(t, dsn)
-	stranger, reader := newRole(t, dsn, "login"), newRole(t, dsn, "login")
+	stranger, reader, app := newRole(t, dsn, "login"), newRole(t, dsn, "login"), newRole(t, dsn, "login")
 	as := func(role string) string { return with(t, with(t, dsn, "user", role), "password", "pw") }
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn, "--reader-role", reader).Code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn, "--reader-role", reader, "--app-role", app).Code)
+	require.NoError(t, execute(t, admin, "insert into fence.lock (resource, epoch, token, session, holder) values ('r', 1, 1, 7, 'a'); insert into fence.lock_session values (7, '', 1, now() + interval '1 day')"))
 	t.Cleanup(func() { // else the roles can't be dropped
-		_, err := admin.Exec(context.Background(), "drop owned by "+stranger+", "+reader)
+		_, err := admin.Exec(context.Background(), "drop owned by "+stranger+", "+reader+", "+app)
 		require.NoError(t, err)
 	})
 	evict := []string{"locks", "evict", "r", "--expected-token", "1", "--reason", "x"}
@@ -277,6 +278,11 @@ func TestLocks_InADatabaseThatCantShowThem(t *testing.T) {
 	}
 	require.Equal(t, ended(cli.ExitOK, "", ""), fencectl(t, "locks", "evictions", "--database-url", as(reader)))
 	require.Contains(t, fencectl(t, append(evict, "--database-url", as(reader))...).Stderr, "permission denied")
+	got := fencectl(t, append(evict, "--database-url", as(app))...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Contains(t, got.Stderr, "evicted a from r; who is next can't be read: ")
+	got = fencectl(t, append(evict, "--database-url", as(app))...)
+	require.Equal(t, cli.ExitViolated, got.Code, got.Stderr)
 }
 
 func at(epoch, token int64, holder string) locks.Acquisition {
