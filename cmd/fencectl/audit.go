@@ -31,14 +31,14 @@ type reviewed interface {
 
 // askReview asks a review of the history, and writes the answer: also as HTML, unless html is "".
 func askReview[R reviewed](
-	cmd *cobra.Command, d *databaseFlags, html string, q func(context.Context, *review.Reader) (R, error),
+	cmd *cobra.Command, d *databaseFlags, html string, q func(context.Context, *session, *review.Reader) (R, error),
 ) (R, error) {
 	answer, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (answer R, err error) {
 		reader, err := review.NewReader(db.Pool, d.schema)
 		if err != nil {
 			return answer, err
 		}
-		return q(ctx, reader)
+		return q(ctx, db, reader)
 	})
 	if err == nil && html != "" {
 		var b bytes.Buffer
@@ -72,8 +72,12 @@ func newAuditWhy(d *databaseFlags) *cobra.Command {
 		if err := validateQuestion(cmd, q); err != nil {
 			return err
 		}
-		x, err := askReview(cmd, d, html, func(ctx context.Context, r *review.Reader) (*review.Explanation, error) {
-			return r.Why(ctx, q)
+		x, err := askReview(cmd, d, html, func(ctx context.Context, db *session, r *review.Reader) (*review.Explanation, error) {
+			x, err := r.Why(ctx, q)
+			if err == nil && !x.Found() {
+				err = d.requireKnown(ctx, db, q.Resource, false)
+			}
+			return x, err
 		})
 		if err == nil && !x.Found() {
 			err = errors.New("there is no record")
@@ -109,7 +113,7 @@ func newAuditReport(d *databaseFlags) *cobra.Command {
 		if !p.From.Before(p.To) {
 			return cli.UsageErrorf("--until is %v, want it after --since, %v", cmd.Flag("until").Value, cmd.Flag("since").Value)
 		}
-		report, err := askReview(cmd, d, html, func(ctx context.Context, r *review.Reader) (*review.Report, error) {
+		report, err := askReview(cmd, d, html, func(ctx context.Context, _ *session, r *review.Reader) (*review.Report, error) {
 			return r.Report(ctx, p)
 		})
 		if err != nil {

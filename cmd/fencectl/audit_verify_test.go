@@ -183,7 +183,8 @@ func TestAuditWhy_ExitCodes(t *testing.T) {
 	requireEndings(t, []string{"audit", "why", "--database-url", sold(t)}, []ending{
 		{[]string{"sku/42"}, cli.ExitOK, ""},
 		{[]string{"sku/42", "--op-id", "order-3"}, cli.ExitOK, ""},
-		{[]string{"sku/99"}, cli.ExitInconclusive, "there is no record"},
+		{[]string{"sku/7"}, cli.ExitOK, ""},
+		{[]string{"sku/99"}, cli.ExitInconclusive, `no resource "sku/99"`},
 		{[]string{"sku/42", "--op-id", "none"}, cli.ExitInconclusive, "there is no record"},
 		{nil, cli.ExitUsage, "takes one argument, RESOURCE"},
 		{[]string{"sku/42", "--token", "0"}, cli.ExitUsage, `--token is "0"`},

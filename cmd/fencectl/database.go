@@ -21,7 +21,9 @@ import (
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/glob"
 	"github.com/fencekit/fencekit/internal/oneline"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -156,6 +158,38 @@ func (d *databaseFlags) with(ctx context.Context, do func(context.Context, *sess
 		return cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
 	}
 	return d.explain(err)
+}
+
+// traces says whether there is a trace of the resource $1, or of those like $2, and which names stand beside $3.
+const traces = `
+	select exists (select from {{schema}}.resource where name = $1 or name like $2) or exists (select from {{schema}}.lock where resource = $1 or resource like $2)
+	    or exists (select from {{schema}}.rejection where resource = $1 or resource like $2) or exists (select from {{schema}}.hold where name = $1 or name like $2),
+	       array(select name::text from (
+	           (select name from {{schema}}.resource where name < $3 order by name desc limit 2) union all
+	           (select name from {{schema}}.resource where name > $3 order by name limit 2)) beside order by name)`
+
+// requireKnown fails if the database has no trace of a resource, or of those that match a pattern: no fence, lock, rejection or hold.
+func (d *databaseFlags) requireKnown(ctx context.Context, db *session, name string, pattern bool) error {
+	exact, like, what := name, "", " "+strconv.Quote(name)
+	if pattern {
+		exact, like, what = "", glob.Like(name), matching(name)
+	} else if err := fence.ValidateResource(name); err != nil {
+		return err
+	}
+	var known bool
+	var beside []string
+	sql := strings.ReplaceAll(traces, "{{schema}}", pgx.Identifier{d.schema}.Sanitize())
+	err := record.ReadTx(ctx, db.Pool, "", func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, sql, exact, like, glob.Prefix(name)).Scan(&known, &beside)
+	})
+	if err != nil || known {
+		return err
+	}
+	err = fmt.Errorf("no resource%s in schema %s", what, d.schema)
+	if len(beside) > 0 {
+		err = fmt.Errorf("%w; beside it are %s", err, strings.Join(beside, ", "))
+	}
+	return &cli.ExitError{Code: cli.ExitInconclusive, Err: err}
 }
 
 func ping(ctx context.Context, pool *pgxpool.Pool) error {

@@ -56,11 +56,7 @@ func historyPrune(cmd *cobra.Command, d *databaseFlags, o postgres.PruneOptions,
 		if err != nil || o.Resources == "" || done.Entries > 0 {
 			return done, err
 		}
-		some, err := hasFence(ctx, db.history, audit.Filter{Resources: o.Resources})
-		if err == nil && !some {
-			fmt.Fprintf(cmd.ErrOrStderr(), "no resource%s\n", matching(o.Resources))
-		}
-		return done, err
+		return done, d.requireKnown(ctx, db, o.Resources, true)
 	})
 	if failure == nil || done != (postgres.Pruned{}) {
 		failure = errors.Join(failure, cli.WriteOne(cmd, done))
@@ -169,16 +165,15 @@ func newHistoryHold(d *databaseFlags) *cobra.Command {
 		return historyHold(cmd, d, args[0], reason, unknown)
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, at most 1000 bytes; required")
-	cmd.Flags().BoolVar(&unknown, "unknown", false, "place the hold even if the resource has no history yet")
+	cmd.Flags().BoolVar(&unknown, "unknown", false, "place the hold even if the database doesn't know the resource yet")
 	requireFlags(cmd, "reason")
 	return cmd
 }
 
 func historyHold(cmd *cobra.Command, d *databaseFlags, resource, reason string, unknown bool) error {
-	placed, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) ([]hold, error) {
-		may, err := hasFence(ctx, db.history, audit.Filter{Resource: resource})
-		if err == nil && !may && !unknown {
-			return nil, cli.UsageErrorf("no resource %q has a history: names are exact here, not patterns; to place the hold nevertheless, add --unknown", resource)
+	placed, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (_ []hold, err error) {
+		if !unknown {
+			err = d.requireKnown(ctx, db, resource, false)
 		}
 		if err == nil {
 			err = postgres.HoldHistory(ctx, db.Pool, d.schema, resource, reason)
@@ -196,13 +191,6 @@ func historyHold(cmd *cobra.Command, d *databaseFlags, resource, reason string, 
 		placed = []hold{{Resource: resource, Reason: reason}}
 	}
 	return cli.WriteOne(cmd, placed[0])
-}
-
-func hasFence(ctx context.Context, db *audit.Database, f audit.Filter) (has bool, err error) {
-	for _, err := range db.Fences(ctx, f) {
-		return err == nil, err
-	}
-	return false, nil
 }
 
 type hold struct {
@@ -241,7 +229,11 @@ func historyRelease(cmd *cobra.Command, d *databaseFlags, resource string) error
 		Released bool   `json:"released"`
 	}
 	done, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (bool, error) {
-		return postgres.ReleaseHistory(ctx, db.Pool, d.schema, resource)
+		done, err := postgres.ReleaseHistory(ctx, db.Pool, d.schema, resource)
+		if err == nil && !done {
+			err = d.requireKnown(ctx, db, resource, false)
+		}
+		return done, err
 	})
 	if err != nil {
 		return err

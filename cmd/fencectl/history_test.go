@@ -101,8 +101,7 @@ func TestHistoryHold_NamesAResourceWithAHistory(t *testing.T) {
 	}
 	history(cli.ExitOK, "resource,at,by,reason\n", "no resource is on hold\n", "holds")
 	for _, name := range []string{"sku/11", "sku/*"} {
-		history(cli.ExitUsage, "", "fencectl: no resource \""+name+"\" has a history: names are exact here, not patterns; to place the hold nevertheless, add --unknown\nRun \"fencectl history hold --help\" for usage.\n",
-			"hold", name, "--reason", "case 7")
+		history(cli.ExitInconclusive, "", "fencectl: no resource \""+name+"\" in schema fence; beside it are sku/1\n", "hold", name, "--reason", "case 7")
 	}
 	history(cli.ExitOK, "resource,at,by,reason\n", "no resource is on hold\n", "holds")
 

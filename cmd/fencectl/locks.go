@@ -58,6 +58,17 @@ func askLocks[T any](cmd *cobra.Command, l *locksFlags, q func(context.Context, 
 	return answer, err
 }
 
+// requireKnown is for a resource that is free. Without a database nothing knows which there are.
+func (l *locksFlags) requireKnown(ctx context.Context, resource string) error {
+	if !l.database.given() {
+		return nil
+	}
+	_, err := ask(ctx, &l.database, func(ctx context.Context, db *session) (any, error) {
+		return nil, l.database.requireKnown(ctx, db, resource, false)
+	})
+	return err
+}
+
 func nothingOf(resources string) string {
 	if resources == "*" {
 		return "nothing"
@@ -86,7 +97,9 @@ func locksQueue(cmd *cobra.Command, l *locksFlags, resource string) error {
 			places = append(places, place{i, a.Grant.Holder, a.Grant.Token, a.Grant.Epoch, timeOrNil(a.Queued), a.LeaseLeft.Seconds()})
 		}
 		if err == nil && len(places) == 0 {
-			sayFree(cmd, "nothing named "+strconv.Quote(resource), service)
+			if err = l.requireKnown(ctx, resource); err == nil {
+				sayFree(cmd, "nothing named "+strconv.Quote(resource), service)
+			}
 		}
 		return places, err
 	})
@@ -130,7 +143,11 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, resource string, expected fen
 	var unread error // as for an app role, which may evict in Postgres
 	done, err := askLocks(cmd, l, func(ctx context.Context, service lockService) (locks.Eviction, error) {
 		done, err := service.Evict(ctx, resource, expected, reason, operator())
-		if errors.As(err, new(*locks.NotHolderError)) {
+		if not := (*locks.NotHolderError)(nil); errors.As(err, &not) {
+			unknown := (*cli.ExitError)(nil)
+			if not.Holder.Token == 0 && errors.As(l.requireKnown(ctx, resource), &unknown) && unknown.Code == cli.ExitInconclusive { // an app role can't tell
+				return done, unknown
+			}
 			return done, &cli.ExitError{Code: cli.ExitViolated, Err: err}
 		}
 		if err == nil {

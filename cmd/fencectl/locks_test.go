@@ -96,6 +96,10 @@ func onEach(t *testing.T, test func(*testing.T, world)) {
 
 func TestLocks_ShowHoldersAndWaiters(t *testing.T) {
 	onEach(t, func(t *testing.T, w world) {
+		a, b := w.newLocker(), w.newLocker()
+		free, err := a.Acquire(t.Context(), "sku")
+		require.NoError(t, err)
+		require.NoError(t, free.Release(t.Context()))
 		require.Empty(t, listed(t, w.flags...))
 		for command, says := range map[string]string{
 			"list":                "nothing",
@@ -106,7 +110,6 @@ func TestLocks_ShowHoldersAndWaiters(t *testing.T) {
 			require.Equal(t, ended(cli.ExitOK, "", says), fencectl(t, append(append([]string{"locks"}, strings.Fields(command)...), w.flags...)...))
 		}
 		began := time.Now().Truncate(time.Millisecond)
-		a, b := w.newLocker(), w.newLocker()
 		held, err := a.Acquire(t.Context(), "sku/42")
 		require.NoError(t, err)
 		alone, err := a.Acquire(t.Context(), "order/7")

@@ -124,6 +124,9 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags) error {
 		} else {
 			rows = slices.Collect(read)
 		}
+		if p.n == 0 && p.failed == nil && written == nil {
+			return rows, d.requireKnown(ctx, db, h.filter.Resources, strings.ContainsAny(h.filter.Resources, "*?"))
+		}
 		return rows, p.failed
 	})
 	switch {

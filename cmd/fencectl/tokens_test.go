@@ -98,6 +98,35 @@ func TestTokensHistory_AdmitsWhatTheFlagsSay(t *testing.T) {
 	}
 }
 
+// A mistyped name is no empty history. What the database has any trace of isn't unknown: here a lock that never claimed,
+// a rejection, a hold, and a resource whose history was pruned but for its last entry.
+func TestResource_OfAnUnknownNameIsAnError(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	require.NoError(t, execute(t, connect(t, dsn), `
+		insert into fence.lock (resource, epoch, token) values ('locked', 1, 1);
+		insert into fence.hold (name, reason, role) values ('held', 'case 7', 'postgres');
+		select fence.record_one('rejected', 1, 5, 'a', 'seal', 'ZF001', '{"epoch": 1, "token": 6, "holder": "b"}');
+		update fence.setting set history_keep = '1 hour', history_keep_entries = 1;
+		alter table fence.history enable always trigger protect_kept_history; select fence.prune_by_policy('sku/42', 5)`))
+	for _, command := range []string{"tokens history NAME", "audit why NAME", "locks queue NAME", "locks evict NAME --expected-token 1 --reason x",
+		"history prune --keep 1h --resource NAME", "history hold NAME --reason x", "history release NAME"} {
+		run := func(name string) clitest.Ending {
+			return fencectl(t, append(strings.Fields(strings.Replace(command, "NAME", name, 1)), "--database-url", dsn)...)
+		}
+		got := run("sku/43")
+		require.Equal(t, cli.ExitInconclusive, got.Code, "%s: %s", command, got.Stderr)
+		require.True(t, strings.HasPrefix(got.Stderr, "fencectl: no resource"), got.Stderr)
+		require.Contains(t, got.Stderr, `"sku/43" in schema fence; beside it are sku/42, sku/7`)
+		for _, known := range []string{"locked", "rejected", "held", "sku/42"} {
+			require.NotContains(t, run(known).Stderr, "no resource", command)
+		}
+	}
+	got := fencectl(t, "tokens", "history", "skus/*", "--database-url", dsn)
+	require.Equal(t, ended(cli.ExitInconclusive, "", `fencectl: no resource matches "skus/*" in schema fence; beside it are sku/42, sku/7`+"\n"), got)
+	require.Equal(t, ended(cli.ExitInconclusive, "", `fencectl: no resource "x" in schema fence`+"\n"), fencectl(t, "tokens", "history", "x", "--database-url", migrated(t)))
+}
+
 // summaries returns kind and position of each JSON line.
 func summaries(t *testing.T, lines string) (all []string) {
 	t.Helper()
