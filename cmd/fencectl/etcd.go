@@ -225,7 +225,7 @@ func (e *etcdFlags) advice(err error) string {
 		return "Check http or https in --etcd-endpoints, and the certificates: --etcd-cacert, --etcd-cert, --etcd-key."
 	}
 	return "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is " + strings.Join(e.endpoints, ",") +
-		". If the locks are in Postgres, give --database-url."
+		". If the locks are in Postgres, give --locks postgres and --database-url."
 }
 
 func hasReason(err error, reason fence.UnavailableReason) bool {

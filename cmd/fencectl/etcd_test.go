@@ -88,6 +88,7 @@ func TestEtcd_ThatIsAwayIsSaidToBe(t *testing.T) {
 		"nothing listens for a password": {closedPort, "connection refused", []string{"--etcd-user", "app"}},
 		"no such host":                   {"http://nosuchhost.invalid:2379", "lookup nosuchhost.invalid", nil},
 		"silent":                         {silent.Addr().String(), "no answer yet from " + silent.Addr().String(), []string{"--timeout", "100ms"}},
+		"beside a database":              {closedPort, "connection refused", []string{"--database-url", "postgres://" + closedPort}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,7 +97,7 @@ func TestEtcd_ThatIsAwayIsSaidToBe(t *testing.T) {
 				password = []string{etcdPasswordVariable + "=s3cret"}
 			}
 			got := fencectlProcess(t, password, append([]string{"locks", "list", "--etcd-endpoints", c.endpoint}, c.flags...)...)
-			requireNotReady(t, got, c.says, "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is ")
+			requireNotReady(t, got, c.says, "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is "+c.endpoint+". If the locks are in Postgres, give --locks postgres and --database-url.\n")
 		})
 	}
 }
