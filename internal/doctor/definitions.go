@@ -76,7 +76,7 @@ func (d *database) dropTrigger(x schemadef.Difference) string {
 // undo returns the statements that undo a difference of schema-changed. There are none where an operator
 // has to look first: at the data of a table that was replaced, or at several functions of one name.
 func (d *database) undo(x schemadef.Difference) []string {
-	in := d.fill("{schema}.")
+	in, quoted := d.fill("{schema}."), pgx.Identifier{x.Name}.Sanitize()
 	switch x.Kind {
 	case "trigger":
 		return []string{d.dropTrigger(x)}
@@ -88,14 +88,26 @@ func (d *database) undo(x schemadef.Difference) []string {
 	case "view":
 		return []string{"create or replace" + strings.TrimPrefix(x.SQL, "create") + ";"}
 	case "unique key":
+		drop := []string{fmt.Sprintf("alter table %s drop constraint if exists %s;", in+x.Table, quoted), fmt.Sprintf("drop index if exists %s;", in+quoted)}
 		kind := "unique"
 		if strings.HasSuffix(x.Name, "_pkey") {
 			kind = "primary key"
 		}
-		return []string{
-			fmt.Sprintf("alter table %s drop constraint if exists %s;", in+x.Table, x.Name), fmt.Sprintf("drop index if exists %s;", in+x.Name),
-			fmt.Sprintf("alter table %s add constraint %s %s (%s);", in+x.Table, x.Name, kind, x.Want),
+		if x.Want == "" {
+			return drop
 		}
+		return append(drop, fmt.Sprintf("alter table %s add constraint %s %s (%s);", in+x.Table, x.Name, kind, x.Want))
+	case "table constraint", "domain constraint":
+		of, _, _ := strings.Cut(x.Kind, " ")
+		run := []string{fmt.Sprintf("alter %s %s drop constraint if exists %s;", of, in+x.Table, quoted)}
+		if x.Want == "" {
+			return run
+		}
+		_, check, _ := strings.Cut(x.SQL, x.Name+" check ")
+		if column, ok := strings.CutPrefix(x.Name, "setting_"); ok { // meanwhile it may have got any value
+			run = append(run, fmt.Sprintf("update %s set %s = default where not %s;", in+x.Table, column, check))
+		}
+		return append(run, x.SQL+";")
 	}
 	return undoWeakness(in+x.Name, x.Found)
 }

@@ -53,11 +53,14 @@ type made struct {
 }
 
 var (
-	statementStart  = regexp.MustCompile(`(?m)^create `)
-	tablePattern    = regexp.MustCompile(`^create (unlogged )?table "\w+"\.(\w+)`)
-	viewPattern     = regexp.MustCompile(`(?s)^create view "\w+"\.(\w+) as\n(.*?);\n\n`)
-	triggerPattern  = regexp.MustCompile(`(?s)^create (?:constraint )?trigger (\w+) .*? on "\w+"\.(\w+)\s[^;]*`)
-	functionPattern = regexp.MustCompile(`(?s)^create (?:function|procedure) "\w+"\.(\w+)\(.*?\nlanguage (.*?)(?: as (\$\$)|\s(?:return|begin atomic)\s)`)
+	statementStart = regexp.MustCompile(`(?m)^create `)
+	// A constraint stands in one line.
+	constraintPattern = regexp.MustCompile(`(?m)\bconstraint (\w+)\s+(check \(.*\))[,;]?(?: --.*)?$`)
+	ownerPattern      = regexp.MustCompile(`^create (?:unlogged )?(table|domain) "\w+"\.(\w+)`)
+	tablePattern      = regexp.MustCompile(`^create (unlogged )?table "\w+"\.(\w+)`)
+	viewPattern       = regexp.MustCompile(`(?s)^create view "\w+"\.(\w+) as\n(.*?);\n\n`)
+	triggerPattern    = regexp.MustCompile(`(?s)^create (?:constraint )?trigger (\w+) .*? on "\w+"\.(\w+)\s[^;]*`)
+	functionPattern   = regexp.MustCompile(`(?s)^create (?:function|procedure) "\w+"\.(\w+)\(.*?\nlanguage (.*?)(?: as (\$\$)|\s(?:return|begin atomic)\s)`)
 )
 
 // read reads what the migrations make in a schema.
@@ -109,6 +112,13 @@ func Tables(schema string) (*strings.Replacer, error) {
 
 // add adds what the first statement of a text makes.
 func (m *made) add(text, prefix string) {
+	if of := ownerPattern.FindStringSubmatch(text); of != nil {
+		statement, _, _ := strings.Cut(text, ";\n")
+		for _, c := range constraintPattern.FindAllStringSubmatch(statement, -1) {
+			sql := fmt.Sprintf("alter %s %s%s add constraint %s %s", of[1], prefix, of[2], c[1], c[2])
+			m.parts[Part{of[1] + " constraint", c[1], of[2]}] = definition{canonical(c[2]), sql}
+		}
+	}
 	if t := tablePattern.FindStringSubmatch(text); t != nil {
 		m.tables = append(m.tables, t[2])
 		if t[1] != "" {
@@ -134,4 +144,14 @@ func function(text string, match []string) definition {
 	}
 	body, _, _ := strings.Cut(text[len(match[0]):], "$$;")
 	return definition{fmt.Sprintf("%s as %x", settings, sha256.Sum256([]byte(body))), match[0] + body + "$$"}
+}
+
+var (
+	between = regexp.MustCompile(`(\w+(?:\(\w+\))?) between ('[^']*'|\w+) and `)
+	trimmed = regexp.MustCompile(`::"?\w+"?|[()' ]`)
+)
+
+// canonical is what a CHECK and the server's text of it have in common.
+func canonical(check string) string {
+	return trimmed.ReplaceAllString(between.ReplaceAllString(strings.ToLower(check), "$1 >= $2 and $1 <= "), "")
 }

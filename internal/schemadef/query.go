@@ -29,6 +29,10 @@ const partsQuery = `
 	union all
 	select 'view', c.relname::text, '', '' from pg_class c where c.relnamespace = '"$schema"'::regnamespace and c.relkind = 'v'
 	union all
+	select case when c.oid is null then 'domain' else 'table' end || ' constraint', k.conname::text, coalesce(c.relname, t.typname)::text, pg_get_constraintdef(k.oid)
+	  from pg_constraint k left join fenced c on c.oid = k.conrelid left join pg_type t on t.oid = k.contypid
+	 where k.connamespace = '"$schema"'::regnamespace and k.contype in ('c', 'f', 'x') and (c.oid is not null or t.oid is not null)
+	union all
 	select 'table', c.relname::text, '', w.weakness
 	  from fenced c
 	  cross join lateral (select 'no plain table' where c.relkind <> 'r'

@@ -1,11 +1,11 @@
 // Package schemadef compares a schema with what the migrations make there to protect its tables:
-// triggers, unique keys, functions and views. It is for this module's own use: package audit and
+// triggers, unique keys, CHECKs, also those of domains, functions and views. It is for this module's own use: package audit and
 // "fencectl doctor".
 //
 // What the migrations make is read from their SQL. The server doesn't keep the text of a function in
 // standard SQL: of such a one only the language and the settings are compared. It keeps none of a view either, and
 // prints it as each version likes: the plans of the view and of its query are compared instead. Not compared are
-// columns, checks, domains, grants, and the views of protected tables.
+// columns, grants, and the views of protected tables.
 package schemadef
 
 import (
@@ -17,14 +17,17 @@ import (
 
 // Part is a part of a schema.
 type Part struct {
-	Kind  string // "trigger", "unique key", "function", "view" or "table"
+	Kind  string // "trigger", "unique key", "table constraint", "domain constraint", "function", "view" or "table"
 	Name  string
-	Table string // of a trigger or a unique key
+	Table string // of a trigger, a unique key or a constraint; or its domain
 }
 
 func (p Part) String() string {
 	if p.Table == "" {
 		return p.Kind + " " + p.Name
+	}
+	if of, ok := strings.CutSuffix(p.Kind, " constraint"); ok {
+		return "constraint " + p.Name + " of the " + of + " " + p.Table
 	}
 	return p.Kind + " " + p.Name + " of the table " + p.Table
 }
@@ -52,6 +55,9 @@ func Compare(schema string, query Query) ([]Difference, error) {
 	missing := maps.Clone(m.parts)
 	err = query(m.query(schema), 4, func(row []string) {
 		part, found := Part{row[0], row[1], row[2]}, row[3]
+		if strings.HasSuffix(part.Kind, " constraint") {
+			found = canonical(found)
+		}
 		delete(missing, part)
 		if want, ok := m.parts[part]; found != want.text && (ok || part.weakens()) {
 			all = append(all, Difference{part, want.text, found, want.sql})
@@ -100,8 +106,8 @@ func (v view) is(schema string, query Query) (bool, error) {
 }
 
 // weakens reports whether a part that the migrations don't make weakens what they make. Other
-// functions and unique keys don't.
-func (p Part) weakens() bool { return p.Kind == "table" || p.Kind == "trigger" }
+// functions and views don't.
+func (p Part) weakens() bool { return p.Kind != "function" && p.Kind != "view" }
 
 // TurnedOff reports whether a trigger is there, and isn't enabled always.
 func (d Difference) TurnedOff() bool {
@@ -115,8 +121,10 @@ func (d Difference) String() string {
 		return fmt.Sprintf("%v is missing: %s", d.Part, d.consequence())
 	case d.Kind == "table":
 		return fmt.Sprintf("%v is %s: statements may not do what they say, or not pass its triggers", d.Part, d.Found)
-	case d.Want == "":
+	case d.Want == "" && d.Kind == "trigger":
 		return fmt.Sprintf("%v isn't Fencekit's: it could change what is written", d.Part)
+	case d.Want == "":
+		return fmt.Sprintf("%v isn't Fencekit's: it could reject what is written", d.Part)
 	case d.TurnedOff():
 		return fmt.Sprintf("%v is %s: %s", d.Part, d.Found, d.consequence())
 	}
@@ -134,6 +142,8 @@ func (d Difference) consequence() string {
 		return "rows could be doubled"
 	case d.Kind == "view":
 		return "it could hide rows from whoever reads it with SQL"
+	case strings.HasSuffix(d.Kind, " constraint"):
+		return "values out of bounds could be written"
 	}
 	return "statements may not do what they should"
 }

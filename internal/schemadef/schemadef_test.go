@@ -65,7 +65,10 @@ func TestCompare_LeavesNothingOut(t *testing.T) {
 			select 'function', proname::text, '' from pg_proc where pronamespace = $1::text::regnamespace union all
 			select 'trigger', tgname::text, c.relname::text from pg_trigger join pg_class c on c.oid = tgrelid where relnamespace = $1::text::regnamespace and not tgisinternal union all
 			select 'unique key', x.relname::text, c.relname::text from pg_index join pg_class c on c.oid = indrelid join pg_class x on x.oid = indexrelid
-			 where c.relnamespace = $1::text::regnamespace and c.relkind = 'r' and indisunique`, schema)
+			 where c.relnamespace = $1::text::regnamespace and c.relkind = 'r' and indisunique union all
+			select case contypid when 0 then 'table' else 'domain' end || ' constraint', conname, coalesce(c.relname, typname)
+			  from pg_constraint left join pg_class c on c.oid = conrelid left join pg_type t on t.oid = contypid
+			 where connamespace = $1::text::regnamespace and contype in ('c', 'f', 'x')`, schema)
 		require.NoError(t, err)
 		there, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Part])
 		require.NoError(t, err)

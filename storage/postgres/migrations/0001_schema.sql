@@ -131,8 +131,8 @@ create table {{schema}}.setting (
     constraint setting_token          check (token between 0 and 4611686018427387903),
     constraint setting_max_token_jump check (max_token_jump between 1048576 and 4611686018427387903),
     constraint setting_max_epoch_jump check (max_epoch_jump between 1 and 2147483647),
-    constraint setting_once_retention check (once_retention between '1 minute' and '100000 days'),
-    constraint setting_history_keep   check (history_keep between '1 hour' and '100000 days'),
+    constraint setting_once_retention check (once_retention between '00:01:00' and '100000 days'),
+    constraint setting_history_keep   check (history_keep between '01:00:00' and '100000 days'),
     constraint setting_history_keep_entries check (history_keep_entries >= 1),
     constraint setting_shard check (shard ~ '^[a-zA-Z0-9 ,._/-]{1,63}$')
 );
