@@ -46,9 +46,9 @@ func (p *patient) sql(sql string) {
 // fences makes fences with a history of three entries each.
 func (p *patient) fences(n string) {
 	p.t.Helper()
-	p.sql("insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name) select 1, 1, n, 0, 1, now(), 3, 1, 'x', 'h-1', 'r/' || n from generate_series(1, " + n + ") n")
+	p.sql("insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name) select 1, 1, n, 0, 1, now(), 3, 1, 'x3', 'h-1', 'r/' || n from generate_series(1, " + n + ") n")
 	p.sql("insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops, epoch, token, timeline, holder, name) " +
-		"select id, case q.seq when 1 then 'c' else 'w' end::\"char\", q.seq, 1, 1, '1', claimed_at, 'x', null, case q.seq when 1 then 1 end, case q.seq when 1 then token end, case q.seq when 1 then 1 end, case q.seq when 1 then 'h-1' end, case q.seq when 1 then name end " +
+		"select id, case q.seq when 1 then 'c' else 'w' end::\"char\", q.seq, 1, 1, '1', claimed_at, convert_to('x' || q.seq, 'UTF8'), null, case q.seq when 1 then 1 end, case q.seq when 1 then token end, case q.seq when 1 then 1 end, case q.seq when 1 then 'h-1' end, case q.seq when 1 then name end " +
 		"from fence.resource cross join (values (1), (2), (3)) q(seq)")
 }
 

@@ -722,8 +722,8 @@ begin
     get diagnostics o_count = row_count;
 end $$;
 
--- repair moves each fence that is behind its history, as after a partial restore, or isn't as its last entry left
--- it, to the history's end, unless it has a higher grant. It returns their names. Only the owner can call it.
+-- repair moves each fence that is behind its history, as after a partial restore, or ahead of it with its last hash,
+-- or isn't as its last entry left it, to the history's end, unless it has a higher grant. It returns their names. Only the owner can call it.
 create function {{schema}}.repair() returns setof text
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic
@@ -734,7 +734,7 @@ begin atomic
      cross join lateral (select * from {{schema}}.history h where h.resource = f.id order by h.seq desc limit 1) e
       join {{schema}}.history c on c.resource = e.resource and c.seq = e.claim and c.kind = 'c'
      where r.id = f.id and (c.epoch, c.token) >= (r.epoch, r.token)
-       and (e.seq > r.seq or e.seq = r.seq and (c.timeline, c.epoch, c.token, c.seq, c.at, e.tx, e.hash, c.holder)
+       and (e.seq > r.seq or e.seq < r.seq and e.hash = r.hash or e.seq = r.seq and (c.timeline, c.epoch, c.token, c.seq, c.at, e.tx, e.hash, c.holder)
                                  is distinct from (r.timeline, r.epoch, r.token, r.claim_seq, r.claimed_at, r.tx, r.hash, r.holder))
     returning r.name;
 end;
