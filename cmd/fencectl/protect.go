@@ -109,18 +109,15 @@ func listProtected(cmd *cobra.Command, d *databaseFlags) error {
 // repairs returns the commands that repair a table's broken protection. The check at COMMIT belongs to the
 // schema: "doctor" prints the SQL that restores it.
 func (d *databaseFlags) repairs(t postgres.ProtectedTable) (commands []string) {
-	table, schema := doctor.ShellWord(t.Table), ""
-	if d.schema != postgres.DefaultSchema {
-		schema = " --schema " + doctor.ShellWord(d.schema)
-	}
 	if strings.Contains(t.Problem, "the check at COMMIT") {
-		commands = append(commands, "fencectl doctor"+schema)
+		commands = append(commands, "fencectl doctor --schema "+doctor.ShellWord(d.schema))
 	}
+	seen := map[string]any{"table": t.Table, "resource": t.ResourceExpr, "mode": t.Mode}
 	switch {
 	case t.Problem == "the table is gone":
-		commands = append(commands, "fencectl unprotect "+table+schema)
+		commands = append(commands, doctor.Commands("protection-left", d.schema, seen)...)
 	case !strings.HasPrefix(t.Problem, "the check at COMMIT"):
-		commands = append(commands, "fencectl protect "+table+schema)
+		commands = append(commands, doctor.Commands("protection-broken", d.schema, seen)...)
 	}
 	return commands
 }
