@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -129,7 +131,7 @@ func TestDoctor_FindsPreparedTransactionsAndAFullLockTable(t *testing.T) {
 	require.Contains(t, exhausted.Run[0], "pg_ctl restart -m fast")
 
 	// With some room again doctor sees who has the locks.
-	_, err = conn.Exec(t.Context(), "select pg_advisory_unlock(n) from generate_series($1::bigint, $2) n", n-20, n-1)
+	_, err = conn.Exec(t.Context(), "select pg_advisory_unlock(n) from generate_series($1::bigint, $2) n", n-60, n-1)
 	require.NoError(t, err)
 	full := i.finds(cli.ExitNotReady, "lock-table-full")
 	require.Regexp(t, `^End the session that has the most locks, process \d+ \("hoarder"\) with \d+;`, full.Fix)
@@ -241,4 +243,45 @@ func TestDoctor_FindsADriftOfEpochs(t *testing.T) {
 		i.mend(i.finds(c.code, c.id))
 		i.findsNothing()
 	}
+}
+
+// What keeps a role from connecting is undone in another database.
+func TestDoctor_OpensTheDatabase(t *testing.T) {
+	t.Parallel()
+	i, _ := onOwn(t, nil)
+	elsewhere := *i
+	u, err := url.Parse(i.dsn)
+	require.NoError(t, err)
+	u.Path = "/postgres"
+	elsewhere.dsn = u.String()
+	elsewhere.sql("create role shop login in role pg_read_all_data, pg_monitor")
+	i.at(with(t, i.dsn, "user", "shop"))
+	for _, make := range []string{
+		"revoke connect on database shop from public", "alter database shop connection limit 0", "alter role shop connection limit 0",
+		"alter role shop nologin", "alter database shop allow_connections false",
+	} {
+		elsewhere.sql(make)
+		found := i.finds(cli.ExitNotReady, "database-closed")
+		elsewhere.mend(found)
+		_, after := i.examine()
+		require.NotContains(t, idsOf(after), "database-closed", make)
+	}
+}
+
+// A role that doesn't see other roles' sessions says so, if one has locked fences.
+func TestDoctor_SaysThatItDoesNotSeeHowOldATransactionIs(t *testing.T) {
+	t.Parallel()
+	i := onShared(t, nil)
+	reader := "reader_" + strings.ToLower(rand.Text())
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", i.dsn, "--reader-role", reader).Code)
+	i.sql("alter role " + reader + " login")
+	i.at(with(t, i.dsn, "user", reader))
+	i.findsNothing()
+	open, err := i.pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = open.Exec(t.Context(), "update fence.resource set tx = tx where name = 'sku/1'")
+	require.NoError(t, err)
+	require.Contains(t, i.finds(cli.ExitInconclusive, "not-checked").Seen, "how old")
+	require.NoError(t, open.Rollback(t.Context()))
+	i.findsNothing()
 }

@@ -35,9 +35,28 @@ func TestDoctor_FindsNothingWhereNothingIsWrong(t *testing.T) {
 		require.Equal(t, cli.ExitOK, code, what)
 	}
 	i.rolesSee()
-	i.sql("drop role shop_1", "drop role auditor")
+	i.sql("create role fence_owner; grant create on database shop to fence_owner")
+	i.own("fence_owner")
+	i.findsNothing() // a managed service: no superuser owns it
+	i.sql("revoke update on fence.resource from fence_owner; revoke usage on schema fence from fence_owner")
+	lacks := i.finds(cli.ExitNotReady, "role-lacks-rights")
+	require.Equal(t, "role fence_owner lacks 2 rights: update on resource, usage on the schema", lacks.Seen)
+	i.mend(lacks)
+	i.own("postgres")
+	i.sql("drop role auditor")
 	i.findsTroubles()
 	i.findsPatroni()
+}
+
+// own gives the schema and all its parts to a role.
+func (i *installation) own(role string) {
+	i.t.Helper()
+	i.sql(`do $$ declare p text; begin
+		for p in select 'alter schema fence' union all
+		         select format('alter table fence.%I', relname) from pg_class where relnamespace = 'fence'::regnamespace and relkind in ('r', 'v') union all
+		         select format('alter routine %s', oid::regprocedure) from pg_proc where pronamespace = 'fence'::regnamespace union all
+		         select format('alter domain fence.%I', typname) from pg_type where typnamespace = 'fence'::regnamespace and typtype = 'd'
+		loop execute p || ' owner to ` + role + `'; end loop; end $$`)
 }
 
 // The reader role sees all of a healthy installation. What the app role may not see is inconclusive, and
@@ -135,11 +154,36 @@ func (i *installation) findsTroubles() {
 		{"setting-missing", cli.ExitNotReady, []string{fmt.Sprintf(unprotected, "setting", "protect_fence", "delete from fence.setting")}, "fence.setting has 0 rows", ""},
 		{"role-may-write", cli.ExitViolated, []string{"create role intern", "grant update on fence.resource to intern"}, "intern may write to resource", ""},
 		{"role-may-write", cli.ExitViolated, []string{"grant execute on all functions in schema fence to public"}, "public may execute begin_check, begin_one, check_fences, ...", ""},
+		{"role-may-write", cli.ExitViolated, []string{"alter role shop_1 superuser"}, "shop_1 is a superuser", ""},
+		{"role-may-write", cli.ExitViolated, []string{"create role fencer; grant postgres to fencer; grant fencer to shop"}, "shop is a member of fencer", "drop role fencer"},
+		{"role-may-write", cli.ExitViolated, []string{"create role loader login in role pg_write_all_data"}, "loader is a member of pg_write_all_data", "drop role loader"},
+		{"role-may-write", cli.ExitViolated, []string{"create role stranger; alter schema fence owner to stranger"}, "stranger owns the schema", "drop role stranger"},
+		{"role-may-write", cli.ExitViolated, []string{"create role stranger; alter domain fence.token owner to stranger; alter function fence.lost owner to stranger"}, "stranger owns lost, token", "drop role stranger"},
 
 		{"role-lacks-rights", cli.ExitNotReady, []string{"revoke execute on function fence.read_xid from shop"}, "role shop lacks 1 right: execute on read_xid", ""},
 		{"timeline-unknown", cli.ExitOK, []string{"update fence.setting set tells_timeline = false"}, "the server refuses pg_walfile_name", "update fence.setting set tells_timeline = true"},
-		{"roles-cannot-evict", cli.ExitOK, []string{"create role shop_1 login in role shop", "create role shop_2 login in role shop; grant pg_signal_backend to shop_2"}, "role shop_1 may claim", ""},
+		{"roles-cannot-evict", cli.ExitOK, []string{"create role shop_2 login in role shop; grant pg_signal_backend to shop_2"}, "role shop_1 may claim", "drop role shop_2"},
 		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 set statement_timeout = '2ms'"}, "role shop_1 has a statement_timeout shorter than 100 ms", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 in database shop set idle_in_transaction_session_timeout = 1"}, "role shop_1 in database shop has an idle_in_transaction_session_timeout shorter than 100 ms", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 set idle_session_timeout = '999ms'"}, "role shop_1 has an idle_session_timeout shorter than 1 s", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter system set idle_in_transaction_session_timeout = 99", "select pg_reload_conf()"}, "system has an idle_in_transaction_session_timeout shorter than 100 ms", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 valid until '2020-01-01'"}, "role shop_1 has a password that expired", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 nologin"}, "role shop_1 may not log in", ""},
+		{"role-limited", cli.ExitNotReady, []string{"revoke connect on database shop from public"}, "role shop_1 may not connect to the database", "grant connect on database shop to public"},
+		{"role-limited", cli.ExitNotReady, []string{"alter database shop connection limit 0"}, "database shop has a connection limit of 0", ""},
+		{"schema-changed", cli.ExitViolated, []string{"alter domain fence.token drop constraint token_bounds"}, "constraint token_bounds of the domain token is missing", ""},
+		{"schema-changed", cli.ExitViolated, []string{"alter domain fence.epoch drop constraint epoch_bounds; alter domain fence.epoch add constraint epoch_bounds check (value >= 0) not valid"}, "constraint epoch_bounds of the domain epoch isn't as the migrations make it", ""},
+		{"schema-changed", cli.ExitViolated, []string{"alter table fence.history add constraint small check (seq < 1000)"}, "constraint small of the table history isn't Fencekit's", ""},
+		{"schema-changed", cli.ExitViolated, []string{"create unique index one_each on fence.history (resource, kind, seq)"}, "unique key one_each of the table history isn't Fencekit's", ""},
+		{"schema-changed", cli.ExitViolated, []string{"alter table fence.setting drop constraint setting_max_epoch_jump; update fence.setting set max_epoch_jump = 0"}, "constraint setting_max_epoch_jump of the table setting is missing", ""},
+		{"schema-changed", cli.ExitViolated, []string{"alter table fence.setting drop constraint setting_history_keep; update fence.setting set history_keep = '1 second'"}, "constraint setting_history_keep of the table setting is missing", ""},
+		{"once-retention-short", cli.ExitOK, []string{"update fence.setting set once_retention = '1 minute'"}, "once_retention is 00:01:00", ""},
+		{"lock-session-endless", cli.ExitViolated, []string{"insert into fence.lock_session values (7, 'someone', 1, '2099-01-01')"}, "session 7 (\"someone\") is valid until 2099-01-01 00:00:00+00, and owns 0 locks", ""},
+		{"fence-changed", cli.ExitViolated, []string{"update fence.resource set seq = seq + 7 where name = 'sku/1'"}, "1 fence: sku/1", ""},
+		{"sequence-unusable", cli.ExitNotReady, []string{"insert into fence.rejection overriding system value select 5, 'sku/1', 'stale', 'seal', 1, 1, 'h', 1, 2, 'i'"}, "table rejection: the next number is 1, the highest row has 5", ""},
+		{"sequence-unusable", cli.ExitNotReady, []string{"select setval('fence.resource_id_seq', 2147483647)"}, "table resource: the next number is none, the highest row has ", ""},
+		{"sequence-unusable", cli.ExitNotReady, []string{"alter sequence fence.lock_waiter_id_seq maxvalue 2; select setval('fence.lock_waiter_id_seq', 2)"}, "table lock_waiter: the next number is none, the highest row has 0", ""},
+		{"replication-slot-idle", cli.ExitOK, []string{"alter system set max_wal_size = '32MB'", "select pg_reload_conf()", "select pg_create_physical_replication_slot('gone', true)", strings.Repeat("create table filler (); drop table filler; select pg_switch_wal(); ", 6)}, "physical slot gone keeps ", ""},
 		{"schemas-share-names", cli.ExitOK, nil, "schemas fence and other have fences for sku/1", "drop schema other cascade"},
 		{"once-keys-kept", cli.ExitOK, []string{"insert into fence.operation select id, 'k', sha256('x'), null, 0, now() - interval '9 days' from fence.resource where name = 'sku/1'"}, "older than the retention of 7 days", "delete from fence.operation"},
 		{"synchronous-commit-off", cli.ExitOK, []string{"alter database shop set synchronous_commit = off"}, "synchronous_commit is off for database shop", ""},
@@ -148,11 +192,14 @@ func (i *installation) findsTroubles() {
 	} {
 		if tr.id == "schemas-share-names" {
 			require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", i.dsn, "--schema", "other").Code)
-			i.sql("insert into other.resource select * from fence.resource where name = 'sku/1'", "insert into other.history select * from fence.history where resource = (select id from other.resource)")
+			i.sql("insert into other.resource select * from fence.resource where name = 'sku/1'", "select setval('other.resource_id_seq', (select max(id) from other.resource))", "insert into other.history select * from fence.history where resource = (select id from other.resource)")
 		}
 		i.sql(tr.make...)
 		found := i.finds(tr.code, tr.id)
 		require.Contains(t, found.Seen, tr.seen)
+		if _, rest, ok := strings.Cut(strings.Join(found.Run, ""), "--resource"); ok && tr.id == "protection-broken" {
+			require.Contains(t, fencectl(t, "protected", "--database-url", i.dsn).Stderr, rest)
+		}
 		if len(found.Run) > 0 {
 			i.mend(found)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -187,5 +188,15 @@ func TestExamine_FindsShardsThatDisagree(t *testing.T) {
 		}
 		require.Equal(t, []string{"shards-disagree"}, ids, c)
 		require.Equal(t, []string{c.seen}, seen)
+	}
+}
+
+func TestExamine_LeavesOutNoSequence(t *testing.T) {
+	t.Parallel()
+	found, err := rows(t.Context(), &database{Database: Database{Pool: newPatient(t).pool, Schema: "fence"}}, pgx.RowTo[string], "select relname::text from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'S'")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(found), 6)
+	for _, name := range found {
+		require.Contains(t, statement("sequences"), "{schema}."+name)
 	}
 }

@@ -42,7 +42,8 @@ func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 }
 
 func (d *database) refusal(err error) Finding {
-	id, cause := "postgres-unreachable", oneline.Error(err).Error()
+	config := d.Pool.Config().ConnConfig
+	id, cause, seen := "postgres-unreachable", oneline.Error(err).Error(), facts{"database": config.Database, "user": config.User}
 	var answer *pgconn.PgError
 	var refused *pgconn.ConnectError
 	switch {
@@ -55,7 +56,22 @@ func (d *database) refusal(err error) Finding {
 	case errors.As(err, &refused):
 		cause = oneline.Error(refused.Unwrap()).Error() // without the name of the database: others of the server say the same
 	}
-	return d.found(id, facts{"cause": cause, "database": d.Pool.Config().ConnConfig.Database})
+	for _, c := range closed {
+		if answer != nil && refused != nil && answer.Code == c.code && strings.Contains(answer.Message, c.says) {
+			id, cause, seen["run"] = "database-closed", answer.Message, []string{seen.fill(c.open)}
+		}
+	}
+	seen["cause"] = cause
+	return d.found(id, seen)
+}
+
+// closed are refusals of a connection that a statement ends.
+var closed = []struct{ code, says, open string }{
+	{"55000", "", "alter database {database|ident} allow_connections true;"},
+	{"42501", "", "grant connect on database {database|ident} to {user|ident};"},
+	{"53300", "for database", "alter database {database|ident} connection limit -1;"},
+	{"53300", "for role", "alter role {user|ident} connection limit -1;"},
+	{"28000", "is not permitted to log in", "alter role {user|ident} login;"},
 }
 
 func checkMigrations(ctx context.Context, s *target) ([]Finding, error) {

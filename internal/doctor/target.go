@@ -109,9 +109,10 @@ type database struct {
 	Database
 	limits   Limits
 	answers  bool
-	migrated bool    // the schema has all migrations that this package knows
-	newer    bool    // and later ones, so that its definitions can't be compared
-	shard    *string // which shard it is, "" if none; nil if that could not be read
+	migrated bool     // the schema has all migrations that this package knows
+	newer    bool     // and later ones, so that its definitions can't be compared
+	hidden   []string // transactions of other roles, whose age this role may not see
+	shard    *string  // which shard it is, "" if none; nil if that could not be read
 }
 
 func (d *database) found(id string, f facts) Finding {
@@ -137,7 +138,7 @@ func statement(name string) string {
 // read calls do in a read-only transaction, within the limits. The search_path is pg_catalog. So the names of
 // tables that it reads have their schemas: an operator runs the printed commands with another search_path.
 func (d *database) read(ctx context.Context, do func(pgx.Tx) error) error {
-	limits := fmt.Sprintf("set local lock_timeout = 1000; set local statement_timeout = %d", d.limits.Statement.Milliseconds())
+	limits := fmt.Sprintf("set local lock_timeout = 1000; set local idle_in_transaction_session_timeout = 0; set local statement_timeout = %d", d.limits.Statement.Milliseconds())
 	return record.ReadTx(ctx, d.Pool, limits, do)
 }
 

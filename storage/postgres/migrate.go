@@ -195,7 +195,7 @@ var (
 
 // For Entries, Rejections, package audit and "fencectl doctor". The results of kept operations are not among them.
 var (
-	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded", "unguarded_write", "lock", "lock_session", "lock_waiter", "lock_eviction"}
+	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protection", "protected_table", "unguarded", "unguarded_write", "lock", "lock_session", "lock_waiter", "lock_eviction"}
 	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_source"}
 	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )
@@ -266,7 +266,7 @@ func RolesSQL(schema string, roles Roles) (string, error) {
 	}
 	if roles.Reader != "" {
 		sql.WriteString(roleSQL(schema, roles.Reader, readerTables, readerRoutines))
-		fmt.Fprintf(&sql, "grant select "+readerColumns+" to %s;\n", schema, pgx.Identifier{roles.Reader}.Sanitize())
+		fmt.Fprintf(&sql, "grant select "+readerColumns+" to %[2]s;\ngrant select on all sequences in schema %[1]s to %[2]s;\n", schema, pgx.Identifier{roles.Reader}.Sanitize())
 	}
 	return sql.String(), nil
 }

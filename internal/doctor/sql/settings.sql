@@ -20,5 +20,8 @@ select 'synchronous-commit-off', place, array[format('alter %s reset synchronous
 union all
 select 'prepared-transactions', setting, null from pg_settings where name = 'max_prepared_transactions' and setting <> '0'
 union all
--- A guarded transaction with one statement may last 5 s by default.
-select 'transaction-timeout', setting || ' ms', null from pg_settings where case when name = 'transaction_timeout' then setting::bigint between 1 and 4999 end
+-- WAL that the server keeps for a consumer that is away, beyond what it keeps anyway, until the disk is full.
+select 'replication-slot-idle', format('%s slot %s keeps %s', slot_type, slot_name, pg_size_pretty(pg_wal_lsn_diff(
+           case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, restart_lsn))),
+       array[format('select pg_drop_replication_slot(%L);', slot_name)]
+  from pg_replication_slots where not active and wal_status in ('extended', 'unreserved') and current_setting('max_slot_wal_keep_size') = '-1'

@@ -361,7 +361,7 @@ select case when c.oid is null or o.name is not null then p.name else p.relation
             when o.name is not null then format('the table was renamed, and another one, which is not protected, has its name %s', o.name)
             when c.oid is null then 'the table is gone' else nullif(concat_ws('; ', case
            when f.oid is null then 'the trigger function is gone'
-           when f.prosrc <> {{schema}}.trigger_source(p) or not f.prosecdef or f.proowner <> n.nspowner
+           when f.prosrc <> {{schema}}.trigger_source(p) or not f.prosecdef or f.proowner <> (select relowner from pg_class where oid = '{{schema}}.protection'::regclass)
              or f.proconfig is distinct from '{"search_path=pg_catalog, pg_temp",enable_seqscan=off}' then 'the trigger function was changed, or a column that the resource names'
            else (select string_agg(distinct format('%s lacks a trigger, or it is not enabled always', m.member), '; ')
                    from {{schema}}.protected_members(p.relation) m
