@@ -341,6 +341,32 @@ func TestSavepoint_FailedRollbackCommitsNothing(t *testing.T) {
 	holds(t, pool, "x", 0)
 }
 
+// Each other name would be an entry of its own in pg_stat_statements. One that ended with the savepoint around it
+// reaches none that has its name meanwhile, and nothing commits.
+func TestSavepoint_IsNamedByItsDepth(t *testing.T) {
+	t.Parallel()
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		begin := func() (outer, inner pgx.Tx) {
+			outer, err := tx.Begin(ctx)
+			require.NoError(t, err)
+			inner, err = tx.Begin(ctx)
+			require.NoError(t, err)
+			return outer, inner
+		}
+		outer, inner := begin()
+		require.NoError(t, outer.Commit(ctx))
+		again, now := begin()
+		require.NoError(t, set("now", 1)(ctx, now))
+		require.ErrorIs(t, inner.Rollback(ctx), pgx.ErrTxClosed)
+		require.NoError(t, now.QueryRow(ctx, "select value from item where key = 'now'").Scan(new(int64)))
+		require.NoError(t, statement("rollback to savepoint fencekit_2; release savepoint fencekit_2")(ctx, tx))
+		require.ErrorIs(t, now.QueryRow(ctx, "select value from item where key = 'now'").Scan(new(int64)), pgx.ErrNoRows)
+		return again.Rollback(ctx)
+	})
+	require.ErrorContains(t, err, "an outer savepoint has ended")
+	holds(t, pool, "now", 0)
+}
+
 // pause blocks the first call that reaches it, until it is resumed.
 type pause struct {
 	reached, goOn chan struct{}

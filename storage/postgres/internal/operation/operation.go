@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -37,6 +38,7 @@ type Operation struct {
 	closed  bool
 	shown   *pgx.Conn
 	ended   bool
+	nested  []*tx // the open savepoints, from the outermost inwards
 	// conflict is the error that aborted the transaction. The operation may return another one, or none.
 	conflict error
 	failure  error // the first since a statement succeeded
@@ -257,6 +259,34 @@ func (o *Operation) note(err error, tag pgconn.CommandTag) error {
 		return errEndedBySQL
 	}
 	return errors.Join(err, errEndedBySQL)
+}
+
+// nest names a savepoint by how many are open, since each other name would be a statement of its own in the server's
+// statistics. No two that are open have the same.
+func (o *Operation) nest() *tx {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	inner := &tx{o: o, savepoint: 1}
+	if n := len(o.nested); n > 0 {
+		inner.savepoint += o.nested[n-1].savepoint
+	}
+	o.nested = append(o.nested, inner)
+	return inner
+}
+
+func (o *Operation) nests(t *tx) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Contains(o.nested, t)
+}
+
+// unnest forgets a savepoint, and those inside it.
+func (o *Operation) unnest(t *tx) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if i := slices.Index(o.nested, t); i >= 0 {
+		o.nested = o.nested[:i]
+	}
 }
 
 func (o *Operation) bar(err error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -25,7 +24,7 @@ var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a g
 
 type tx struct {
 	o         *Operation
-	savepoint string // its random name; "" for the transaction
+	savepoint int // its number among the open ones, and so its name; 0 for the transaction
 	over      atomic.Bool
 }
 
@@ -39,16 +38,19 @@ func (t *tx) enter() error {
 }
 
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
-	name := fmt.Sprintf("fencekit_%x", rand.Uint64())
-	if _, err := t.Exec(ctx, "savepoint "+name); err != nil {
+	inner := t.o.nest()
+	if _, err := t.Exec(ctx, "savepoint "+inner.name()); err != nil {
+		t.o.unnest(inner)
 		return nil, err
 	}
-	return &tx{o: t.o, savepoint: name}, nil
+	return inner, nil
 }
+
+func (t *tx) name() string { return fmt.Sprintf("fencekit_%d", t.savepoint) }
 
 // Commit releases a savepoint. If that fails, Rollback still undoes it.
 func (t *tx) Commit(ctx context.Context) error {
-	if t.savepoint == "" {
+	if t.savepoint == 0 {
 		return errManaged
 	}
 	if err := t.enter(); err != nil {
@@ -65,12 +67,12 @@ func (t *tx) Commit(ctx context.Context) error {
 // Rollback undoes what was done since a savepoint. If that fails, the transaction can't commit.
 func (t *tx) Rollback(ctx context.Context) error {
 	switch {
-	case t.savepoint == "":
+	case t.savepoint == 0:
 		return errManaged
 	case t.over.Load():
 		return pgx.ErrTxClosed
 	}
-	err := t.release(ctx, "rollback to savepoint "+t.savepoint+"; ")
+	err := t.release(ctx, "rollback to savepoint "+t.name()+"; ")
 	if err != nil {
 		t.o.bar(fmt.Errorf("postgres: a savepoint could not be rolled back: %w", err))
 	}
@@ -78,8 +80,16 @@ func (t *tx) Rollback(ctx context.Context) error {
 }
 
 func (t *tx) release(ctx context.Context, undo string) error {
-	_, err := t.Exec(ctx, undo+"release savepoint "+t.savepoint)
-	t.over.Store(err == nil)
+	if !t.o.nests(t) {
+		err := fmt.Errorf("%w: an outer savepoint has ended, and this one with it", pgx.ErrTxClosed)
+		t.o.bar(err)
+		return err
+	}
+	_, err := t.Exec(ctx, undo+"release savepoint "+t.name())
+	if err == nil {
+		t.over.Store(true)
+		t.o.unnest(t)
+	}
 	return err
 }
 
