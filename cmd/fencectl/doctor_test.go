@@ -17,7 +17,8 @@ import (
 // A healthy installation gives no finding: no false alarms.
 func TestDoctor_FindsNothingWhereNothingIsWrong(t *testing.T) {
 	t.Parallel()
-	i, _ := onOwn(t, nil)
+	i, _ := onOwn(t, map[string]string{"shared_preload_libraries": "pg_stat_statements"})
+	i.sql("alter system set pg_stat_statements.track_utility = off", "select pg_reload_conf()")
 	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", i.dsn, "--app-role", "shop", "--reader-role", "audit").Code)
 	i.sql("create role shop_1 login in role shop", "create role auditor login in role audit")
 	held, err := newLocker(t, i.client, etcd.Config{Prefix: i.prefix}).Acquire(t.Context(), "sku/1")

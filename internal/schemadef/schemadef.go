@@ -94,7 +94,11 @@ func (v view) is(schema string, query Query) (bool, error) {
 	for {
 		var plans [3]string
 		for i, from := range []string{`"` + schema + `".` + v.name, "(" + v.query + ")", `"` + schema + `".` + v.name} {
-			err := query("explain (verbose, costs off) select * from "+from+" v", 1, func(row []string) { plans[i] += row[0] + "\n" })
+			err := query("explain (verbose, costs off) select * from "+from+" v", 1, func(row []string) {
+				if !strings.HasPrefix(row[0], "Query Identifier: ") { // of the text, as with pg_stat_statements
+					plans[i] += row[0] + "\n"
+				}
+			})
 			if err != nil {
 				return false, err
 			}
