@@ -39,9 +39,9 @@ func TestDoctor_FindsNothingWhereNothingIsWrong(t *testing.T) {
 	i.sql("create role fence_owner; grant create on database shop to fence_owner")
 	i.own("fence_owner")
 	i.findsNothing() // a managed service: no superuser owns it
-	i.sql("revoke update on fence.resource from fence_owner; revoke usage on schema fence from fence_owner")
+	i.sql("revoke update on fence.resource from fence_owner; revoke execute on function fence.read_xid from fence_owner; revoke usage on schema fence from fence_owner")
 	lacks := i.finds(cli.ExitNotReady, "role-lacks-rights")
-	require.Equal(t, "role fence_owner lacks 2 rights: update on resource, usage on the schema", lacks.Seen)
+	require.Equal(t, "role fence_owner lacks 3 rights: execute on read_xid, update on resource, usage on the schema", lacks.Seen)
 	i.mend(lacks)
 	i.own("postgres")
 	i.sql("drop role auditor")
@@ -168,6 +168,8 @@ func (i *installation) findsTroubles() {
 		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 in database shop set idle_in_transaction_session_timeout = 1"}, "role shop_1 in database shop has an idle_in_transaction_session_timeout shorter than 100 ms", ""},
 		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 set idle_session_timeout = '999ms'"}, "role shop_1 has an idle_session_timeout shorter than 1 s", ""},
 		{"role-limited", cli.ExitNotReady, []string{"alter system set idle_in_transaction_session_timeout = 99", "select pg_reload_conf()"}, "system has an idle_in_transaction_session_timeout shorter than 100 ms", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter database shop set idle_in_transaction_session_timeout = 99"}, "database shop has an idle_in_transaction_session_timeout shorter than 100 ms", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 connection limit 0"}, "role shop_1 has a connection limit of 0", ""},
 		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 valid until '2020-01-01'"}, "role shop_1 has a password that expired", ""},
 		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 nologin"}, "role shop_1 may not log in", ""},
 		{"role-limited", cli.ExitNotReady, []string{"revoke connect on database shop from public"}, "role shop_1 may not connect to the database", "grant connect on database shop to public"},
@@ -184,6 +186,7 @@ func (i *installation) findsTroubles() {
 		{"sequence-unusable", cli.ExitNotReady, []string{"insert into fence.rejection overriding system value select 5, 'sku/1', 'stale', 'seal', 1, 1, 'h', 1, 2, 'i'"}, "table rejection: the next number is 1, the highest row has 5", ""},
 		{"sequence-unusable", cli.ExitNotReady, []string{"select setval('fence.resource_id_seq', 2147483647)"}, "table resource: the next number is none, the highest row has ", ""},
 		{"sequence-unusable", cli.ExitNotReady, []string{"alter sequence fence.lock_waiter_id_seq maxvalue 2; select setval('fence.lock_waiter_id_seq', 2)"}, "table lock_waiter: the next number is none, the highest row has 0", ""},
+		{"statements-crowded-out", cli.ExitOK, []string{"alter system reset pg_stat_statements.track_utility", "select pg_reload_conf()"}, "pg_stat_statements.track_utility is on", ""},
 		{"replication-slot-idle", cli.ExitOK, []string{"alter system set max_wal_size = '32MB'", "select pg_reload_conf()", "select pg_create_physical_replication_slot('gone', true)", strings.Repeat("create table filler (); drop table filler; select pg_switch_wal(); ", 6)}, "physical slot gone keeps ", ""},
 		{"schemas-share-names", cli.ExitOK, nil, "schemas fence and other have fences for sku/1", "drop schema other cascade"},
 		{"once-keys-kept", cli.ExitOK, []string{"insert into fence.operation select id, 'k', sha256('x'), null, 0, now() - interval '9 days' from fence.resource where name = 'sku/1'"}, "older than the retention of 7 days", "delete from fence.operation"},

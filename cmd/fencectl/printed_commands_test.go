@@ -87,7 +87,7 @@ func texts(t *testing.T, path string) (all []string) {
 	case strings.HasSuffix(path, ".md"), strings.HasSuffix(path, ".sql"), strings.HasSuffix(path, "findings.txt"), strings.HasSuffix(path, "help.txt"):
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		return []string{strings.NewReplacer("  run   ", "", "{mode}", "audit").Replace(string(text))}
+		return []string{strings.NewReplacer("  run   ", "", "{mode}", "audit", "{token}", "7").Replace(string(text))}
 	case !strings.HasSuffix(path, ".go"), strings.HasSuffix(path, "_test.go"):
 		return nil
 	}

@@ -41,8 +41,8 @@ var checks = []check{
 	{"etcd's members", needsEtcd, "", checkMembers},
 	{"etcd's authentication", needsEtcd, "", checkAuth},
 	{"the time to live that etcd grants", needsGrants, "", checkTTL},
-	{"lock keys", needsGrants, "", checkLockKeys},
-	{"void keys", needsGrants, "", checkVoidKeys},
+	{"lock keys", needsGrants, "", keys("/locks/", "lock-without-lease")},
+	{"void keys", needsGrants, "", keys("/void/", "void-without-lease")},
 
 	{"the server", needsDatabase, "", checkServer},
 	{"the server's settings", needsServer, "", query("settings")},

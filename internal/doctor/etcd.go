@@ -117,23 +117,23 @@ func checkTTL(ctx context.Context, s *target) ([]Finding, error) {
 	return []Finding{l.found("etcd-ttl-raised", facts{"asked": l.TTL, "granted": time.Duration(lease.TTL) * time.Second})}, nil
 }
 
-func checkLockKeys(ctx context.Context, s *target) ([]Finding, error) {
-	return s.etcd.strays(ctx, "/locks/", func(kv *mvccpb.KeyValue) (string, facts) {
-		if kv.Lease == 0 {
-			return "lock-without-lease", facts{}
+// keys looks for keys that never expire, and for locks of an epoch that is over.
+func keys(below, endless string) func(context.Context, *target) ([]Finding, error) {
+	return func(ctx context.Context, s *target) ([]Finding, error) {
+		now, err := s.etcd.inspector.Epoch(ctx) // before the keys, which are older then; 0 if it is no epoch
+		if err != nil && !s.etcd.noEpoch {
+			return nil, err
 		}
-		return "", nil
-	})
-}
-
-// checkVoidKeys looks for void keys that never expire. A session has at most one, under its lease.
-func checkVoidKeys(ctx context.Context, s *target) ([]Finding, error) {
-	return s.etcd.strays(ctx, "/void/", func(kv *mvccpb.KeyValue) (string, facts) {
-		if kv.Lease == 0 {
-			return "void-without-lease", facts{}
-		}
-		return "", nil
-	})
+		return s.etcd.strays(ctx, s.etcd.Prefix+below, func(kv *mvccpb.KeyValue) (string, facts) {
+			switch a, isLock := s.etcd.inspector.Acquisition(kv); {
+			case kv.Lease == 0:
+				return endless, facts{}
+			case isLock && a.Grant.Holder != "" && a.Grant.Epoch < now.Number:
+				return olderEpoch, facts{"resource": a.Grant.Resource, "holder": a.Grant.Holder, "token": a.Grant.Token, "epoch": a.Grant.Epoch, "now": now.Number}
+			}
+			return "", nil
+		})
+	}
 }
 
 // keysPerPage is how many keys a request reads, and maxStrays how many of them are reported.
@@ -144,9 +144,8 @@ const (
 
 // strays finds the keys for which of returns a finding's id, within Limits.Scan. An answer with keys only wouldn't
 // tell their leases.
-func (l *etcdServer) strays(ctx context.Context, below string, of func(*mvccpb.KeyValue) (id string, f facts)) (found []Finding, err error) {
-	from, end := l.Prefix+below, clientv3.GetPrefixRangeEnd(l.Prefix+below)
-	deadline := time.Now().Add(l.limits.Scan)
+func (l *etcdServer) strays(ctx context.Context, from string, of func(*mvccpb.KeyValue) (id string, f facts)) (found []Finding, err error) {
+	end, deadline := clientv3.GetPrefixRangeEnd(from), time.Now().Add(l.limits.Scan)
 	for seen := 0; ; {
 		answer, err := l.page(ctx, from, end)
 		if err != nil {

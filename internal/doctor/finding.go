@@ -36,8 +36,10 @@ type Finding struct {
 	Run      []string `json:"run,omitempty"` // commands of a shell, or SQL if they end in a semicolon
 }
 
-// settingMissing comes before the findings whose commands need the row of settings.
-const settingMissing = "setting-missing"
+const (
+	settingMissing = "setting-missing" // comes before the findings whose commands need the row of settings
+	olderEpoch     = "lock-of-older-epoch"
+)
 
 //go:embed findings.txt
 var findings string
