@@ -93,8 +93,7 @@ func query(name string) func(context.Context, *target) ([]Finding, error) {
 
 // checkTransactions looks a second time, a second later, where this role doesn't see how old a transaction is: most
 // that have locks are guarded and have ended by then.
-func checkTransactions(ctx context.Context, s *target) (found []Finding, err error) {
-	look := query("transactions")
+func checkTransactions(ctx context.Context, s *target) ([]Finding, error) {
 	const unseen = `select array_agg(distinct virtualtransaction) from pg_locks l join pg_stat_activity a using (pid) where a.backend_type is null and a.state is null`
 	if err := s.db.row(ctx, unseen, nil, &s.db.hidden); err != nil {
 		return nil, err
@@ -104,7 +103,7 @@ func checkTransactions(ctx context.Context, s *target) (found []Finding, err err
 			return nil, err
 		}
 	}
-	return look(ctx, s)
+	return query("transactions")(ctx, s)
 }
 
 var (

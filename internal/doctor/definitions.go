@@ -80,31 +80,25 @@ func (d *database) undo(x schemadef.Difference) []string {
 	switch x.Kind {
 	case "trigger":
 		return []string{d.dropTrigger(x)}
-	case "function":
+	case "function", "view":
 		if strings.Contains(x.Found, " and ") {
 			return nil
 		}
 		return []string{"create or replace" + strings.TrimPrefix(x.SQL, "create") + ";", d.fill("revoke all on all routines in schema {schema} from public;")}
-	case "view":
-		return []string{"create or replace" + strings.TrimPrefix(x.SQL, "create") + ";"}
-	case "unique key":
-		drop := []string{fmt.Sprintf("alter table %s drop constraint if exists %s;", in+x.Table, quoted), fmt.Sprintf("drop index if exists %s;", in+quoted)}
-		kind := "unique"
-		if strings.HasSuffix(x.Name, "_pkey") {
-			kind = "primary key"
+	case "unique key", "table constraint", "domain constraint":
+		of := "table"
+		if strings.HasPrefix(x.Kind, "domain ") {
+			of = "domain"
 		}
-		if x.Want == "" {
-			return drop
-		}
-		return append(drop, fmt.Sprintf("alter table %s add constraint %s %s (%s);", in+x.Table, x.Name, kind, x.Want))
-	case "table constraint", "domain constraint":
-		of, _, _ := strings.Cut(x.Kind, " ")
 		run := []string{fmt.Sprintf("alter %s %s drop constraint if exists %s;", of, in+x.Table, quoted)}
+		if x.Kind == "unique key" {
+			run = append(run, fmt.Sprintf("drop index if exists %s;", in+quoted))
+		}
 		if x.Want == "" {
 			return run
 		}
-		_, check, _ := strings.Cut(x.SQL, x.Name+" check ")
-		if column, ok := strings.CutPrefix(x.Name, "setting_"); ok { // meanwhile it may have got any value
+		_, check, checks := strings.Cut(x.SQL, x.Name+" check ")
+		if column, ok := strings.CutPrefix(x.Name, "setting_"); ok && checks { // meanwhile it may have got any value
 			run = append(run, fmt.Sprintf("update %s set %s = default where not %s;", in+x.Table, column, check))
 		}
 		return append(run, x.SQL+";")

@@ -13,9 +13,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// outOfMemory is the SQLSTATE of a full lock table, too.
-const outOfMemory = "53200"
-
 func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	if d.Pool == nil {
@@ -41,37 +38,38 @@ func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 	return nil, nil
 }
 
-func (d *database) refusal(err error) Finding {
-	config := d.Pool.Config().ConnConfig
-	id, cause, seen := "postgres-unreachable", oneline.Error(err).Error(), facts{"database": config.Database, "user": config.User}
-	var answer *pgconn.PgError
-	var refused *pgconn.ConnectError
-	switch {
-	case errors.As(err, &answer) && strings.Contains(answer.Message, "statement pooling"):
-		id, cause = "pooler-statement-mode", answer.Message
-	case answer != nil && answer.Code == outOfMemory:
-		id = "lock-table-exhausted"
-	case answer != nil && answer.Code == "3D000":
-		id, cause = "database-missing", answer.Message
-	case errors.As(err, &refused):
-		cause = oneline.Error(refused.Unwrap()).Error() // without the name of the database: others of the server say the same
-	}
-	for _, c := range closed {
-		if answer != nil && refused != nil && answer.Code == c.code && strings.Contains(answer.Message, c.says) {
-			id, cause, seen["run"] = "database-closed", answer.Message, []string{seen.fill(c.open)}
-		}
-	}
-	seen["cause"] = cause
-	return d.found(id, seen)
+// refusals are a server's, or a pooler's, that have findings of their own, with the statement that ends them.
+var refusals = []struct{ code, says, id, run string }{
+	{"", "statement pooling", "pooler-statement-mode", ""},
+	{"53200", "", "lock-table-exhausted", ""}, // out of memory, which a full lock table is called, too
+	{"3D000", "", "database-missing", ""},
+	{"55000", "", "database-closed", "alter database {database|ident} allow_connections true;"},
+	{"42501", "", "database-closed", "grant connect on database {database|ident} to {user|ident};"},
+	{"53300", "for database", "database-closed", "alter database {database|ident} connection limit -1;"},
+	{"53300", "for role", "database-closed", "alter role {user|ident} connection limit -1;"},
+	{"28000", "is not permitted to log in", "database-closed", "alter role {user|ident} login;"},
 }
 
-// closed are refusals of a connection that a statement ends.
-var closed = []struct{ code, says, open string }{
-	{"55000", "", "alter database {database|ident} allow_connections true;"},
-	{"42501", "", "grant connect on database {database|ident} to {user|ident};"},
-	{"53300", "for database", "alter database {database|ident} connection limit -1;"},
-	{"53300", "for role", "alter role {user|ident} connection limit -1;"},
-	{"28000", "is not permitted to log in", "alter role {user|ident} login;"},
+func (d *database) refusal(err error) Finding {
+	config := d.Pool.Config().ConnConfig
+	seen := facts{"database": config.Database, "user": config.User}
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		for _, r := range refusals {
+			if (r.code == "" || r.code == answer.Code) && strings.Contains(answer.Message, r.says) {
+				if seen["cause"] = answer.Message; r.run != "" {
+					seen["run"] = []string{seen.fill(r.run)}
+				}
+				return d.found(r.id, seen)
+			}
+		}
+	}
+	var refused *pgconn.ConnectError
+	if errors.As(err, &refused) {
+		err = refused.Unwrap() // without the name of the database: others of the server say the same
+	}
+	seen["cause"] = oneline.Error(err)
+	return d.found("postgres-unreachable", seen)
 }
 
 func checkMigrations(ctx context.Context, s *target) ([]Finding, error) {

@@ -1,6 +1,7 @@
 package schemadef
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"regexp"
@@ -9,31 +10,6 @@ import (
 
 	"github.com/fencekit/fencekit/storage/postgres"
 )
-
-// uniqueKeys are the keys without which rows could be doubled, with their columns.
-var uniqueKeys = map[Part]string{
-	{"unique key", "migration_pkey", "migration"}:             "version",
-	{"unique key", "history_pkey", "history"}:                 "resource, seq",
-	{"unique key", "resource_pkey", "resource"}:               "id",
-	{"unique key", "resource_name_key", "resource"}:           "name",
-	{"unique key", "setting_pkey", "setting"}:                 "one",
-	{"unique key", "checkpoint_pkey", "checkpoint"}:           "resource",
-	{"unique key", "operation_pkey", "operation"}:             "resource, key",
-	{"unique key", "forget_clock_pkey", "forget_clock"}:       "one",
-	{"unique key", "hold_pkey", "hold"}:                       "name",
-	{"unique key", "epoch_raise_pkey", "epoch_raise"}:         "epoch",
-	{"unique key", "rejection_pkey", "rejection"}:             "id",
-	{"unique key", "unguarded_write_pkey", "unguarded_write"}: "id",
-	{"unique key", "rejection_kind", "rejection"}:             "resource, epoch, token, holder, reason, stage, current_epoch, current_token, current_holder",
-	{"unique key", "protection_pkey", "protection"}:           "id",
-	{"unique key", "protection_relation_key", "protection"}:   "relation",
-	{"unique key", "pending_write_pkey", "pending_write"}:     "pid",
-	{"unique key", "lock_pkey", "lock"}:                       "resource",
-	{"unique key", "lock_session_pkey", "lock_session"}:       "id",
-	{"unique key", "lock_waiter_pkey", "lock_waiter"}:         "resource, id",
-	{"unique key", "lock_waiter_holder_key", "lock_waiter"}:   "holder",
-	{"unique key", "lock_eviction_pkey", "lock_eviction"}:     "id",
-}
 
 // definition is how the migrations make a part.
 type definition struct {
@@ -54,13 +30,16 @@ type made struct {
 
 var (
 	statementStart = regexp.MustCompile(`(?m)^create `)
+	statementEnd   = regexp.MustCompile(`(?m)^\)|;$`) // of a table or a domain
 	// A constraint stands in one line.
 	constraintPattern = regexp.MustCompile(`(?m)\bconstraint (\w+)\s+(check \(.*\))[,;]?(?: --.*)?$`)
-	ownerPattern      = regexp.MustCompile(`^create (?:unlogged )?(table|domain) "\w+"\.(\w+)`)
-	tablePattern      = regexp.MustCompile(`^create (unlogged )?table "\w+"\.(\w+)`)
-	viewPattern       = regexp.MustCompile(`(?s)^create view "\w+"\.(\w+) as\n(.*?);\n\n`)
-	triggerPattern    = regexp.MustCompile(`(?s)^create (?:constraint )?trigger (\w+) .*? on "\w+"\.(\w+)\s[^;]*`)
-	functionPattern   = regexp.MustCompile(`(?s)^create (?:function|procedure) "\w+"\.(\w+)\(.*?\nlanguage (.*?)(?: as (\$\$)|\s(?:return|begin atomic)\s)`)
+	// A key without which rows could be doubled stands with its column, or in a line of its own.
+	keyPattern      = regexp.MustCompile(`(?m)^    (?:(?:constraint )?(\w+)\s[^-\n]*?)?(primary key|unique)\b(?: \((.*)\))?`)
+	ownerPattern    = regexp.MustCompile(`^create (?:unlogged )?(table|domain) "\w+"\.(\w+)`)
+	tablePattern    = regexp.MustCompile(`^create (unlogged )?table "\w+"\.(\w+)`)
+	viewPattern     = regexp.MustCompile(`(?s)^create view "\w+"\.(\w+) as\n(.*?);\n\n`)
+	triggerPattern  = regexp.MustCompile(`(?s)^create (?:constraint )?trigger (\w+) .*? on "\w+"\.(\w+)\s[^;]*`)
+	functionPattern = regexp.MustCompile(`(?s)^create (?:function|procedure) "\w+"\.(\w+)\(.*?\nlanguage (.*?)(?: as (\$\$)|\s(?:return|begin atomic)\s)`)
 )
 
 // read reads what the migrations make in a schema.
@@ -70,9 +49,6 @@ func read(schema string) (*made, error) {
 		return nil, err
 	}
 	m := &made{parts: map[Part]definition{}}
-	for part, columns := range uniqueKeys {
-		m.parts[part] = definition{text: columns}
-	}
 	for _, migration := range migrations {
 		for _, start := range statementStart.FindAllStringIndex(migration.SQL, -1) {
 			m.add(migration.SQL[start[0]:], `"`+schema+`".`)
@@ -113,10 +89,21 @@ func Tables(schema string) (*strings.Replacer, error) {
 // add adds what the first statement of a text makes.
 func (m *made) add(text, prefix string) {
 	if of := ownerPattern.FindStringSubmatch(text); of != nil {
-		statement, _, _ := strings.Cut(text, ";\n")
+		statement := text[:statementEnd.FindStringIndex(text)[0]]
+		adds := func(kind, name, text, rule string) {
+			m.parts[Part{kind, name, of[2]}] = definition{text, fmt.Sprintf("alter %s %s%s add constraint %s %s", of[1], prefix, of[2], name, rule)}
+		}
 		for _, c := range constraintPattern.FindAllStringSubmatch(statement, -1) {
-			sql := fmt.Sprintf("alter %s %s%s add constraint %s %s", of[1], prefix, of[2], c[1], c[2])
-			m.parts[Part{of[1] + " constraint", c[1], of[2]}] = definition{canonical(c[2]), sql}
+			adds(of[1]+" constraint", c[1], canonical(c[2]), c[2])
+		}
+		for _, k := range keyPattern.FindAllStringSubmatch(statement, -1) {
+			name, columns := k[1], cmp.Or(k[3], k[1])
+			if k[2] == "primary key" {
+				name = of[2] + "_pkey"
+			} else if k[3] == "" {
+				name = of[2] + "_" + k[1] + "_key"
+			}
+			adds("unique key", name, columns, k[2]+" ("+columns+")")
 		}
 	}
 	if t := tablePattern.FindStringSubmatch(text); t != nil {

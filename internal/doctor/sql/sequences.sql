@@ -11,4 +11,4 @@ select 'sequence-unusable' as finding, "table", coalesce(next::text, 'none') as 
         union all select 'lock_eviction', 9223372036854775807, (select max(id) from {schema}.lock_eviction), * from {schema}.lock_eviction_id_seq) t
   join pg_sequence s on s.seqrelid = format('{schema}.%I', "table" || '_id_seq')::regclass
  cross join lateral (select case when not is_called then last_value::numeric when last_value::numeric + seqincrement <= seqmax then last_value + seqincrement end as next) n
- where next is null or next > seqmax or next <= highest or seqincrement < 1
+ where next is null or next > seqmax or next <= highest
