@@ -30,7 +30,10 @@ func TestRequireFenced_FindsWhatGoesAroundTheTransaction(t *testing.T) {
 		says string
 		run  func(ctx context.Context, own, db *sql.DB, returned <-chan struct{}) error
 	}{
-		"right": {"", func(ctx context.Context, _, db *sql.DB, _ <-chan struct{}) error {
+		"right": {"", func(ctx context.Context, own, db *sql.DB, _ <-chan struct{}) error {
+			if _, err := own.ExecContext(ctx, "select from fence.setting"); err != nil { // writes don't depend on that
+				return err
+			}
 			tx, err := db.BeginTx(ctx, nil)
 			if err != nil {
 				return err
@@ -59,6 +62,14 @@ func TestRequireFenced_FindsWhatGoesAroundTheTransaction(t *testing.T) {
 				return err
 			}
 			return tx.Commit()
+		}},
+		"a read on its own pool": {"a table that run's transaction writes: select qty - 1 from stock; let it", func(ctx context.Context, own, db *sql.DB, _ <-chan struct{}) error {
+			var qty int
+			if err := own.QueryRow("select qty - 1 from stock").Scan(&qty); err != nil {
+				return err
+			}
+			_, err := db.ExecContext(ctx, "update stock set qty = $1", qty)
+			return err
 		}},
 		"a savepoint left open": {"left open: a *sql.Tx", func(ctx context.Context, _, db *sql.DB, _ <-chan struct{}) error {
 			tx, err := db.BeginTx(ctx, nil)

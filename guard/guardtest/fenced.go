@@ -64,9 +64,15 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // setting not made by SET LOCAL (unless its name has a dot), a role, temporary objects, LISTEN, cursors WITH HOLD,
 // advisory locks, or statements prepared by SQL.
 //
+// There it fails, too, if run's function reads what its transaction writes on another connection, and names the
+// statement: once a function has come to its end, nobody else can use the tables that it wrote while it runs again.
+// One that waits for such a read goes on when the server has ended its transaction, after
+// postgres.Config.StatementTimeout. Statements of other tests wait for as long as the function runs.
+//
 // It doesn't see what run leaves to other goroutines, does where state doesn't look, or reads before it has the
-// lock: that is for chaos.Test. Nor does it see what run reads on other connections, such as a replica's.
-// Operations with guard.ReadOnly are not superseded.
+// lock: that is for chaos.Test. Nor does it see reads on another server, such as a replica, of tables that run's first
+// transaction doesn't write, or of some that the pool's role may only insert into. Operations with guard.ReadOnly are
+// not superseded.
 func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (S, error)) {
 	t.Helper()
@@ -117,8 +123,9 @@ func requireFenced[Tx any](ctx context.Context, store storage.Store[Tx], resourc
 	if err != nil {
 		return err
 	}
+	var written []string
 	for _, m := range []moment{beforeClaim, beforeBegin, beforeRun, beforeSeal, never} {
-		trial := &trial[Tx]{Store: store, service: service, resource: resource, moment: m}
+		trial := &trial[Tx]{Store: store, service: service, resource: resource, moment: m, written: &written}
 		runErr, unfinished := asProcess(ctx, service, names, trial, nil, run)
 		after, err := state(ctx)
 		if err != nil {
@@ -187,6 +194,8 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 	switch {
 	case t.failure != nil:
 		return t.failure
+	case t.waiting != "" && err != nil && !errors.Is(err, guard.ErrStaleToken):
+		return fmt.Errorf("run waits for another connection, which waits to use a table that run's transaction writes: %s; let it work through the transaction that guard hands it: elsewhere it sees neither what that has written nor, on a replica, the latest that others have: %w", t.waiting, err)
 	case t.moment == never && err != nil:
 		return fmt.Errorf("run has to succeed here, or its rejections show nothing: %w", err)
 	case t.moment == never && !changed:

@@ -33,8 +33,11 @@ type trial[Tx any] struct {
 	resource string
 	moment   moment
 
+	written *[]string // by the transactions of earlier trials
+
 	mu         sync.Mutex
 	claimed    []string
+	waiting    string // a statement that has waited for the transaction
 	superseded bool
 	failure    error
 }
@@ -91,6 +94,16 @@ type trialTxn[Tx any] struct {
 func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	if err := t.trial.at(ctx, beforeRun, t.claims); err != nil {
 		return err
+	}
+	store, ok := t.trial.Store.(interface {
+		Watched(op storage.Op[Tx], tables *[]string, waiting func(statement string)) storage.Op[Tx]
+	})
+	if _, isFunc := op.(storage.Func[Tx]); ok && isFunc {
+		op = store.Watched(op, t.trial.written, func(statement string) {
+			t.trial.mu.Lock()
+			defer t.trial.mu.Unlock()
+			t.trial.waiting = statement
+		})
 	}
 	return t.Txn.Run(ctx, op)
 }

@@ -1,10 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -378,4 +381,58 @@ func (s *Store) SessionStates(ctx context.Context) (map[int64][]string, error) {
 		states[session] = state
 	}
 	return states, nil
+}
+
+// Watched is for guardtest.RequireFenced. It returns op, after which tables has those that op's transaction has written.
+// If tables has some before, nobody else can use these while op runs, and waiting is told each statement that has
+// waited for half of Config.StatementTimeout. If op waits for it, the server ends op's transaction, idle for all of that.
+func (s *Store) Watched(op storage.Op[pgx.Tx], tables *[]string, waiting func(statement string)) storage.Op[pgx.Tx] {
+	return storage.Func[pgx.Tx](func(ctx context.Context, tx pgx.Tx) error {
+		if len(*tables) == 0 {
+			err := op.Run(ctx, tx)
+			_ = tx.QueryRow(ctx, writtenTables, s.sql.schema).Scan(tables)
+			return err
+		}
+		var pid int64
+		_, err := tx.Exec(ctx, "do $$ begin lock table "+strings.Join(*tables, ", ")+" in access exclusive mode; exception when others then null; end $$")
+		if err = cmp.Or(err, tx.QueryRow(ctx, "select pg_catalog.pg_backend_pid()").Scan(&pid)); err != nil {
+			return err
+		}
+		during, cancel := context.WithCancel(ctx)
+		var watching sync.WaitGroup
+		watching.Go(func() { s.watch(during, pid, waiting) })
+		defer watching.Wait()
+		defer cancel()
+		return op.Run(ctx, tx)
+	})
+}
+
+const writtenTables = `
+	select array(select pg_catalog.format('%s.%I', relnamespace::pg_catalog.regnamespace, relname)
+	  from pg_catalog.pg_locks l join pg_catalog.pg_class c on c.oid = l.relation
+	 where l.pid = pg_catalog.pg_backend_pid() and l.mode = 'RowExclusiveLock' and c.relkind in ('r', 'p') and c.relpersistence <> 't'
+	   and c.relnamespace not in ('pg_catalog'::pg_catalog.regnamespace, $1::text::pg_catalog.regnamespace)
+	   and pg_catalog.has_table_privilege(c.oid, 'update, delete, truncate') -- or LOCK is refused
+	 order by c.oid)`
+
+// watch opens a connection, since op may use all others of the pool.
+func (s *Store) watch(ctx context.Context, pid int64, waiting func(statement string)) {
+	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	if err != nil {
+		return
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for err == nil {
+		var statement string
+		err = conn.QueryRow(ctx, `select coalesce(string_agg(query, '; '), '') from pg_catalog.pg_locks join pg_catalog.pg_stat_activity using (pid)
+			where not granted and waitstart < clock_timestamp() - $2 * interval '1 ms' and $1 = any (pg_catalog.pg_blocking_pids(pid))`,
+			pid, ms(s.cfg.times.Idle/2)).Scan(&statement)
+		if statement != "" {
+			waiting(statement)
+		}
+		select {
+		case <-time.After(s.cfg.times.Idle / 20):
+		case <-ctx.Done():
+		}
+	}
 }
