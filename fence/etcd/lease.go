@@ -291,7 +291,7 @@ func (l *Locker) discard(p *position) {
 	p.line.mu.Unlock()
 	switch {
 	case !now:
-	case left == leftNothing: // mutant: waiters-that-leave-keep-their-key, acquire-in-doubt-is-taken-for-nothing
+	case left == leftNothing: // mutant: waiters-that-leave-keep-their-key
 		p.settle(removed)
 	default:
 		l.sender.remove(p)

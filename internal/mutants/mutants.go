@@ -37,7 +37,7 @@ type marked struct{ file, line string }
 // marks returns the marked lines of the module in directory root, by the names of their mutants.
 func marks(root string) (map[string]marked, error) {
 	found := map[string]marked{}
-	for _, dir := range []string{"fence", "guard", "internal/wire", "storage"} {
+	for _, dir := range []string{"audit", "fence", "guard", "internal/wire", "storage"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(file string, _ fs.DirEntry, err error) error {
 			if ext := filepath.Ext(file); err != nil || ext != ".go" && ext != ".sql" || strings.HasSuffix(file, "_test.go") {
 				return err

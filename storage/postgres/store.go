@@ -237,8 +237,8 @@ func position(schema string) string {
 // qualified.
 func limits(c Config) string {
 	sql := "select pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($2::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4)"
-	sql += setting("lock_timeout", "$3")                                                           // mutant: begin-check-bounds-no-wait-for-locks
-	sql += setting("statement_timeout", strconv.FormatInt(ms(c.StatementTimeout), 10))             // mutant: begin-check-bounds-no-statement
+	sql += setting("lock_timeout", "$3")
+	sql += setting("statement_timeout", strconv.FormatInt(ms(c.StatementTimeout), 10))
 	sql += setting("idle_in_transaction_session_timeout", strconv.FormatInt(ms(c.times.Idle), 10)) // mutant: begin-check-bounds-no-pause
 	sql += setting("tcp_user_timeout", strconv.FormatInt(ms(c.times.Network), 10))
 	if c.times.Check > 0 {

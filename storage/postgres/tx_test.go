@@ -210,7 +210,7 @@ func TestTx_RefusesCopyAsText(t *testing.T) {
 			return pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error { return statement(sql)(ctx, nested) })
 		},
 	} {
-		for _, sql := range []string{"copy item from stdin", "copy item to stdout", "select 1; /* all */ COPY item (key) FROM STDIN"} {
+		for _, sql := range []string{"copy item to stdout", "copy item from stdin", "select 1; /* all */ COPY item (key) FROM STDIN"} {
 			for _, first := range []bool{true, false} {
 				c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
 					if !first {

@@ -81,7 +81,7 @@ func (s *Session[ID]) renewed(sent time.Time, ttl time.Duration) {
 		return
 	}
 	s.ttl, s.sent, s.failure, s.paused = ttl, sent, nil, 0
-	s.deadline = sent.Add(ttl - ttl/margin) // mutant: deadline-from-when-the-answer-came, deadline-without-a-margin
+	s.deadline = sent.Add(ttl - ttl/margin) // mutant: deadline-from-when-the-answer-came
 	s.timer.Reset(s.deadline.Sub(now))
 	s.mu.Unlock()
 }
@@ -106,7 +106,7 @@ func (s *Session[ID]) Remaining() time.Duration {
 func (s *Session[ID]) Over() fence.LossReason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended == "" && !time.Now().Before(s.deadline) {
+	if s.ended == "" && !time.Now().Before(s.deadline) { // mutant: deadline-is-left-to-the-timer
 		return fence.LossDeadline
 	}
 	return s.ended

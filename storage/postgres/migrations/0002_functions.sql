@@ -359,7 +359,7 @@ begin
             o_seq := r.seq;
             o_tx := r.tx;
             o_state := case
-                when (r.epoch, r.token) > (p_epochs[o_place], p_tokens[o_place]) then 'ZF001' -- mutant: claim-lets-a-lower-token-in
+                when (r.epoch, r.token) > (p_epochs[o_place], p_tokens[o_place]) then 'ZF001'
                 when (r.epoch, r.token) < (p_epochs[o_place], p_tokens[o_place]) then 'ZF004'
                 when r.holder <> v_holder then 'ZF006' -- mutant: claim-takes-any-holder
                 when r.timeline <> v_timeline then 'ZF011'

@@ -200,7 +200,7 @@ return format($body$
         end;$body$,
     (select coalesce(string_agg(format(E'\n            %I %s := %s.%1$I;', a.attname, format_type(a.atttypid, a.atttypmod), p_row), '' order by a.attname in ('new', 'old'), a.attnum), '')
        from pg_attribute a
-      where a.attrelid = p_relation and a.attnum > 0 and not a.attisdropped and a.attgenerated <> 'v' and strpos(lower(p_resource), lower(replace(a.attname, '"', '""'))) > 0),
+      where a.attrelid = p_relation and a.attnum > 0 and not a.attisdropped and a.attgenerated <> 'v' and strpos(lower(p_resource), lower(replace(a.attname, '"', '""'))) > 0), -- mutant: protect-takes-a-column-that-triggers-do-not-see
     p_resource);
 
 -- trigger_branch is the part of a protected table's trigger function for one of the rows old and new.

@@ -98,7 +98,7 @@ func (k Space) Void(id clientv3.LeaseID) string {
 
 func (k Space) Epoch() string { return k.Prefix + "/epoch" }
 
-func NewHolder(label string) string { return label + "-" + rand.Text() } // mutant: holder-is-the-label
+func NewHolder(label string) string { return label + "-" + rand.Text() }
 
 // LockValue is the value of a lock key, for people and observers. No decision depends on it (F2).
 type LockValue struct {

@@ -43,7 +43,7 @@ func (m *Manager) wentBack() {
 // that no position has, and taken away those of holders.
 func (m *Manager) endOlder() {
 	if s := m.Current(); s != nil && m.leases.epoch.Load() != m.leases.cluster.Sending().Epoch.Number {
-		s.End(fence.LossEpoch)
+		s.End(fence.LossEpoch) // mutant: session-outlives-its-epoch
 	}
 }
 

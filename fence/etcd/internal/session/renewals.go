@@ -89,7 +89,7 @@ func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 			switch {
 			case a.err == nil:
 				r.kept, r.failed = a.stream, false
-				r.lookForRaise()
+				r.lookForRaise() // mutant: holder-that-only-renews-misses-the-epoch
 				return time.Duration(a.ttl) * time.Second, nil
 			case pending > 0:
 			case a.stream == kept && !fresh:

@@ -212,7 +212,7 @@ func (o *Operation) change(f func()) error {
 
 // noteText fails if the server would wait for more than sql.
 func (o *Operation) noteText(sql string) error {
-	if sqlwords.AnyCopies(sql) {
+	if sqlwords.AnyCopies(sql) { // mutant: copy-waits-for-rows-that-nobody-sends
 		return ErrCopy
 	}
 	t := &o.texts
