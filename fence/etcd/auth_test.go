@@ -143,7 +143,7 @@ func TestAuth_SurvivesTokensThatExpire(t *testing.T) {
 	require.NoError(t, (<-got).err)
 	second := acquire(t, watching, "second") // its watch is requested over the stream of the first
 	next := acquiring(patient(t), trying, "second")
-	awaitWatching(t, watching, "second")
+	requireContended(t, second)
 	for _, le := range []fence.Lease{first, second} {
 		_, err := e.root.Delete(patient(t), keyOf(le))
 		require.NoError(t, err)

@@ -149,11 +149,17 @@ func lossOf(t testing.TB, le fence.Lease) fence.LossReason {
 	return loss.Reason
 }
 
-// awaitWatching waits until the acquisition that waits in l knows its queue: its
-// Txn was answered and its watch and list are there.
+// awaitWatching waits until the only acquisition in l knows its queue: its Txn was answered and its watch and list are
+// there. AfterContended would start the watch before the answer.
 func awaitWatching(t testing.TB, l *Locker, resource string) {
 	t.Helper()
-	requireContended(t, current(l, resource)) // by the holder, which is the other one
+	p, contended := current(l, resource), make(chan struct{})
+	p.Watch(func() { close(contended) }, func() {
+		if p.line.contended(p) { // by the holder, which is the other one
+			p.Contend()
+		}
+	})
+	etcdtest.Receive(t, contended)
 }
 
 func current(l *Locker, resource string) *position {

@@ -58,15 +58,15 @@ func (w world) acquire(l *pglock.Locker, resource string) fence.Lease {
 	return lease
 }
 
-// acquiring returns once it waits.
-func (w world) acquiring(l *pglock.Locker, resource string) <-chan fence.Lease {
-	w.Helper()
-	got := make(chan fence.Lease, 1)
+// acquiring acquires what is held, and returns once it waits.
+func (w world) acquiring(l *pglock.Locker, held fence.Lease) <-chan fence.Lease {
+	got, waits := make(chan fence.Lease, 1), make(chan struct{})
+	held.AfterContended(func() { close(waits) })
 	go func() {
-		lease, _ := l.Acquire(w.Context(), resource)
+		lease, _ := l.Acquire(w.Context(), held.Grant().Resource)
 		got <- lease
 	}()
-	require.Eventually(w, func() bool { return len(w.queue(resource)) == 2 }, time.Minute, 5*time.Millisecond)
+	<-waits
 	return got
 }
 
@@ -106,8 +106,8 @@ func TestEvict_EndsTheSessionAndPassesTheLockOn(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.locker(), w.locker()
 	held, other := w.acquire(a, "sku/42"), w.acquire(a, "other")
-	waiting := w.acquiring(b, "sku/42")
-	wants := w.acquiring(b, "other")
+	waiting := w.acquiring(b, held)
+	wants := w.acquiring(b, other)
 	done, err := w.Evict(w.Context(), "sku/42", held.Grant().Token, "it hangs", "me@here")
 	require.NoError(t, err)
 	require.Equal(t, held.Grant(), done.Grant)
@@ -199,7 +199,7 @@ func TestWatch_SaysHowAPlaceWasLost(t *testing.T) {
 	require.Equal(t, locks.ChangeWaits, c.Kind)
 	giveUp()
 	next(locks.ChangeGaveUp, c.Grant.Holder)
-	waiting := w.acquiring(b, "r")
+	waiting := w.acquiring(b, held)
 	waits := w.queue("r")[1].Grant.Holder
 	next(locks.ChangeWaits, waits)
 	w.exec("select fence.lock_end(session) from fence.lock")
