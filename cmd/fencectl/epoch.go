@@ -104,7 +104,7 @@ func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
 }
 
 func (e *epochFlags) readDatabase(ctx context.Context, db *session) (d epoch.Database, err error) {
-	err = record.ReadTx(ctx, db, "", func(tx pgx.Tx) (err error) {
+	err = record.ReadTx(ctx, db.Pool, "", func(tx pgx.Tx) (err error) {
 		d, err = epoch.ReadIn(ctx, tx, e.databases.schema)
 		return err
 	})

@@ -344,6 +344,20 @@ func TestRenewal_NeedsNoConnectionOfThePool(t *testing.T) {
 	require.Greater(t, connected.Load(), before)
 }
 
+// A network has forgotten all idle connections, and new ones work. One call finds out, for the others too.
+func TestAcquire_DoubtsTheOthersAfterASilentConnection(t *testing.T) {
+	t.Parallel()
+	dsn := template.Database(t)
+	option, forget, made := pgserver.Forgetful(t, dsn)
+	l := newLocker(t, open(t, dsn, option), slow())
+	release(t, acquire(t, l, "r"))
+	forget(l.database.pool)
+	for range l.database.pool.Config().MaxConns {
+		release(t, acquire(t, l, "r"))
+	}
+	require.EqualValues(t, 1, made.Load(), "one connection served all calls")
+}
+
 // The answer comes when the Locker has another session.
 func TestRenewal_ThatComesLateEndsNoOtherSession(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/internal/wire"
 )
 
 // settings fix the form of what is read, whatever the server, the database and the role have set. With
@@ -18,7 +21,7 @@ const settings = `; set local row_security = off; set local client_encoding = 'U
 const NoTimeouts = `set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0;
 	select set_config(name, '0', true) from pg_settings where name = 'transaction_timeout'`
 
-// Beginner is a pool or a connection.
+// Beginner is a pool or a connection. Of a pool's, wire.Acquire finds one.
 type Beginner interface {
 	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
 }
@@ -33,17 +36,32 @@ func ReadTx(ctx context.Context, db Beginner, more string, fn func(pgx.Tx) error
 // ReadNamedTx is ReadTx with the search_path of the session, for names of tables that its user reads.
 func ReadNamedTx(ctx context.Context, db Beginner, more string, fn func(pgx.Tx) error) error {
 	// To compile a plan (jit) takes seconds for some views, to run it milliseconds.
-	tx, err := db.BeginTx(ctx, begin("read only", "; set local jit = off; "+more))
-	if err != nil {
-		return nameHidden(err)
-	}
-	defer func() { _ = tx.Rollback(ctx) }() // a read has nothing to COMMIT, and its answer can't be in doubt
-	return nameHidden(fn(tx))
+	return nameHidden(on(ctx, db, func(db Beginner) error {
+		tx, err := db.BeginTx(ctx, begin("read only", "; set local jit = off; "+more))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }() // a read has nothing to COMMIT, and its answer can't be in doubt
+		return fn(tx)
+	}))
 }
 
 // WriteTx is ReadNamedTx for a transaction that may write.
 func WriteTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
-	return nameHidden(pgx.BeginTxFunc(ctx, db, begin("read write", ""), fn))
+	return nameHidden(on(ctx, db, func(db Beginner) error { return pgx.BeginTxFunc(ctx, db, begin("read write", ""), fn) }))
+}
+
+func on(ctx context.Context, db Beginner, do func(Beginner) error) error {
+	pool, ok := db.(*pgxpool.Pool)
+	if !ok {
+		return do(db)
+	}
+	conn, _, err := wire.Acquire(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return do(conn)
 }
 
 func begin(mode, more string) pgx.TxOptions {

@@ -152,7 +152,7 @@ func (s *Store) Check(ctx context.Context) error {
 func (s *Store) CheckEpoch(ctx context.Context, epoch int64) error {
 	r := &storage.RejectedError{Stage: storage.StageCheck, Grant: fence.Grant{Epoch: epoch}}
 	var reach int64
-	err := s.pool.QueryRow(ctx, "select * from "+s.sql.schema+".marks()").Scan(&r.Current.Epoch, &r.Current.Token, &reach)
+	err := wire.QueryRow(ctx, s.pool, "select * from "+s.sql.schema+".marks()").Scan(&r.Current.Epoch, &r.Current.Token, &reach)
 	switch {
 	case err != nil:
 		return asked("read the epoch", err)
@@ -168,10 +168,8 @@ func (s *Store) CheckEpoch(ctx context.Context, epoch int64) error {
 
 // RenamedSchema returns the old and the new name of a schema that was renamed after it was migrated, so that its
 // functions don't work. schema is either. If it was not renamed, both are empty.
-func RenamedSchema(ctx context.Context, q interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, schema string) (was, is string, err error) {
-	err = q.QueryRow(ctx, `
+func RenamedSchema(ctx context.Context, tx pgx.Tx, schema string) (was, is string, err error) {
+	err = tx.QueryRow(ctx, `
 		select s.was, s.is from (
 			select n.nspname as is, replace(substring(p.prosrc from '"((?:[^"]|"")+)"[.]resource'), '""', '"') as was
 			  from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace where p.proname = 'begin_check') s
@@ -184,7 +182,11 @@ func RenamedSchema(ctx context.Context, q interface {
 }
 
 func checkRenamed(ctx context.Context, pool *pgxpool.Pool, schema string) error {
-	was, is, err := RenamedSchema(ctx, pool, schema)
+	var was, is string
+	err := record.ReadTx(ctx, pool, "", func(tx pgx.Tx) (err error) {
+		was, is, err = RenamedSchema(ctx, tx, schema)
+		return err
+	})
 	switch {
 	case err != nil:
 		return asked("read the functions of the database", err)
@@ -224,7 +226,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 
 func (s *Store) checkRights(ctx context.Context) error {
 	var lacking *string
-	err := s.pool.QueryRow(ctx, `
+	err := wire.QueryRow(ctx, s.pool, `
 		select string_agg(what, ', ' order by what) from (
 			select 'execute on ' || p.oid::regprocedure as what
 			  from pg_catalog.pg_proc p
@@ -248,7 +250,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 func (s *Store) missingRights(ctx context.Context, what string) error {
 	var role string
 	var member *string
-	err := s.pool.QueryRow(ctx, `
+	err := wire.QueryRow(ctx, s.pool, `
 		select current_user, (select min(r.rolname) from pg_catalog.pg_roles r
 		 where pg_has_role(r.oid, 'member') and not pg_has_role(r.oid, 'usage') and has_schema_privilege(r.oid, n.oid, 'usage')
 		   and has_function_privilege(r.oid, p.oid, 'execute'))
@@ -267,7 +269,7 @@ func (s *Store) missingRights(ctx context.Context, what string) error {
 // owner, as whom most functions read, or from the role, as which the begin check does.
 func (s *Store) checkTables(ctx context.Context) error {
 	var unlogged, hidden *string
-	err := s.pool.QueryRow(ctx, `
+	err := wire.QueryRow(ctx, s.pool, `
 		select string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (where c.relpersistence <> 'p' and c.relname <> 'pending_write'),
 		       string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (
 		         where c.relrowsecurity and (c.relforcerowsecurity or c.relname = any($2) and row_security_active(c.oid)))
@@ -299,7 +301,7 @@ func (s *Store) checkTimeline(ctx context.Context) error {
 // exclude each other, and no error shows that.
 func (s *Store) warnOfOthers(ctx context.Context) {
 	var others *string
-	err := s.pool.QueryRow(ctx, `
+	err := wire.QueryRow(ctx, s.pool, `
 		select string_agg(n.nspname, ', ' order by n.nspname) from pg_catalog.pg_namespace n
 		 where n.nspname <> $1
 		   and exists (select from pg_catalog.pg_proc p where p.pronamespace = n.oid and p.proname = 'record_rejection')
@@ -342,7 +344,7 @@ func (s *Store) SetShard(ctx context.Context) error {
 }
 
 func (s *Store) checkShard(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, "select "+s.sql.schema+".check_shard($1)", s.cfg.Shard.String())
+	err := wire.QueryRow(ctx, s.pool, "select "+s.sql.schema+".check_shard($1)", s.cfg.Shard.String()).Scan(nil)
 	switch {
 	case sqlstate.Of(err) == sqlstate.OtherShard:
 		return s.named(err)

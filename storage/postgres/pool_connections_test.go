@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/netfault"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -148,36 +147,38 @@ func TestPool_CancelledCallsLeaveNoSessionBehind(t *testing.T) {
 // A network has forgotten all idle connections, and new ones work. One call finds out, for the others too.
 func TestPool_DoubtsTheOthersAfterASilentConnection(t *testing.T) {
 	t.Parallel()
-	dsn := migrated(t)
-	link, err := netfault.New(*addressOf(t, dsn))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, link.Close()) })
-	all := &conns{}
-	pool := openPool(t, dsn, all.collect, func(cfg *pgxpool.Config) {
-		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true } // as after a second
-		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, link.Addr())
-		}
-	})
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	old := pool.AcquireAllIdle(t.Context())
-	for len(old) < int(pool.Config().MaxConns) {
-		conn, err := pool.Acquire(t.Context())
-		require.NoError(t, err)
-		old = append(old, conn)
+	for name, call := range map[string]func(context.Context, *postgres.Store, *storage.Claim) error{
+		"write": func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+			return moves(ctx, store, set("x", 1), c)
+		},
+		"history": func(ctx context.Context, store *postgres.Store, _ *storage.Claim) error {
+			_, err := store.Rejections(ctx, "r", 1)
+			return err
+		},
+		"prune": func(ctx context.Context, store *postgres.Store, _ *storage.Claim) error {
+			_, err := store.Prune(ctx)
+			return err
+		},
+		"check": func(ctx context.Context, store *postgres.Store, _ *storage.Claim) error { return store.Check(ctx) },
+		"epoch": func(ctx context.Context, store *postgres.Store, _ *storage.Claim) error {
+			return store.CheckEpoch(ctx, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := migrated(t)
+			option, forget, made := pgserver.Forgetful(t, dsn)
+			pool := openPool(t, dsn, option)
+			store := newStore(t, pool, nil)
+			c := claim(t, store, grant(5, "a"))
+			forget(pool)
+			for range pool.Config().MaxConns {
+				ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+				err := call(ctx, store, &c)
+				cancel()
+				require.NoError(t, err)
+			}
+			require.EqualValues(t, 1, made.Load(), "one connection served all calls")
+		})
 	}
-	for _, conn := range old {
-		conn.Release()
-	}
-	made := all.count()
-	t.Cleanup(link.HalfOpen())
-	for range old {
-		ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
-		claims, err := attempt(ctx, store, set("x", 1), c)
-		cancel()
-		require.NoError(t, err)
-		c = claims[0]
-	}
-	require.Equal(t, made+1, all.count(), "one connection served all calls")
 }

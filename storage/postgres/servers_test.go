@@ -99,12 +99,6 @@ func (c *conns) collect(cfg *pgxpool.Config) {
 	}
 }
 
-func (c *conns) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.all)
-}
-
 // settle waits until pgx has finished closing connections: for a broken one it sends a
 // cancel request, which could cancel a later statement of the test.
 func (c *conns) settle() {

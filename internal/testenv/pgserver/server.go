@@ -9,9 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
@@ -236,4 +240,39 @@ func (tpl *Template) make(p *Server) error {
 	}
 	// What is still on its way out would be in the way of the copies.
 	return p.endConnections(ctx, tpl.name)
+}
+
+// Forgetful returns an option for a pool of the database, and forget, which fills that pool with idle connections that
+// the network then forgets: it carries no more of what they send, and new ones work. made counts those.
+func Forgetful(t testing.TB, dsn string) (option func(*pgxpool.Config), forget func(*pgxpool.Pool), made *atomic.Int64) {
+	t.Helper()
+	server, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	link, err := netfault.New(net.JoinHostPort(server.Host, strconv.Itoa(int(server.Port))))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, link.Close()) })
+	made = new(atomic.Int64)
+	option = func(cfg *pgxpool.Config) {
+		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true } // as after a second
+		cfg.AfterConnect = func(context.Context, *pgx.Conn) error {
+			made.Add(1)
+			return nil
+		}
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, link.Addr())
+		}
+	}
+	return option, func(pool *pgxpool.Pool) {
+		idle := pool.AcquireAllIdle(t.Context())
+		for len(idle) < int(pool.Config().MaxConns) {
+			conn, err := pool.Acquire(t.Context())
+			require.NoError(t, err)
+			idle = append(idle, conn)
+		}
+		for _, conn := range idle {
+			conn.Release()
+		}
+		made.Store(0)
+		t.Cleanup(link.HalfOpen())
+	}, made
 }
