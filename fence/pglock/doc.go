@@ -17,10 +17,10 @@
 //
 // # What is not promised
 //
-// The locks are as lasting as the database. A failover or a restore ends all sessions: see "Locks in Postgres" in
-// docs/guarantees.md. If the server's clock is set forward, or a standby takes over whose clock is ahead, sessions end
-// early, and two leases may be live until the first one's next renewal or its deadline. The fence rejects what comes of
-// that.
+// The locks are as lasting as the database. A failover or a restore ends all sessions at their next renewal, unless
+// it loses less than the time since the last one: see "Locks in Postgres" in docs/guarantees.md. If the server's clock
+// is set forward, or a standby takes over whose clock is ahead, sessions end early, and two leases may be live until
+// the first one's next renewal or its deadline. The fence rejects what comes of that.
 //
 // Each lock costs the primary two durable commits. NOTIFY, which only locks cause that others wait for, makes the
 // commits of the whole server wait for each other for a moment. docs/operate.md has when to use etcd.

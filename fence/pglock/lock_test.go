@@ -226,7 +226,7 @@ func TestAcquire_IsDurableOnceItIsGranted(t *testing.T) {
 		{"lock_acquire($1, 5, '{73,72}', '{63,63}', '', false)", "on"},
 		{"lock_release($1, 0, '72', '61')", "on"},
 		{"lock_look('{72}', '{62}', 1)", "on"},
-		{"lock_renew($1, 3600000)", "on"},
+		{"lock_renew($1, 3600000, 0)", "on"},
 	} {
 		tx := begin(t, pool)
 		_, err := tx.Exec(t.Context(), "set local synchronous_commit = off")
@@ -478,6 +478,42 @@ func TestServer_ACrashCostsNoLeaseAndNoWaiter(t *testing.T) {
 	release(t, held)
 	next := granted(t, waiting)
 	require.Equal(t, held.Grant().Token+1, next.Grant().Token)
+}
+
+// A volume is put back within the time to live, so its session is live. It brings back a lock that its process has
+// released, and renews without knowing it.
+func TestRestore_OfAVolumeEndsTheSessionThatItBringsBack(t *testing.T) {
+	t.Parallel()
+	server, err := pgserver.Start(t.Context(), &pgserver.Config{Local: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	pool := open(t, server.DSN())
+	require.NoError(t, migrate(t.Context(), pool))
+	a := newLocker(t, pool, slow())
+	held, gone := acquire(t, a, "held"), acquire(t, a, "gone")
+	renew := func() {
+		for answered := false; !answered && held.Err() == nil; answered = held.Session.LastFailure() == nil { // the server was restarted
+			done := make(chan struct{})
+			held.Session.RenewNow(func() { close(done) })
+			select {
+			case <-done:
+			case <-held.Done():
+			}
+		}
+	}
+	mustExec(t, pool, "select fence.lock_renew($1, 3600000, 0)", held.Session.ID) // the answer is lost
+	renew()
+	require.NoError(t, held.Err())
+	volume, err := server.CopyData(t.Context())
+	require.NoError(t, err)
+	release(t, gone)
+	renew()
+	require.NoError(t, held.Err())
+	require.NoError(t, server.PutBack(t.Context(), volume))
+	waiting := queued(t, patient(t), newLocker(t, open(t, server.DSN()), slow()), "gone", 1)
+	renew()
+	require.Equal(t, fence.LossWentBack, lossOf(t, held))
+	granted(t, waiting)
 }
 
 func TestCheck_SaysWhatIsMissing(t *testing.T) {

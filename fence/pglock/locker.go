@@ -31,6 +31,7 @@ type Locker struct {
 	nextLook time.Time         // at all of them
 	lastCall int64             // of lock_acquire
 	calls    map[int64]bool    // that are unanswered
+	renewals map[int64]int64   // of the latest session, as the last answer counted them
 }
 
 var (
@@ -68,7 +69,7 @@ func (l *Locker) Check(ctx context.Context) error {
 	}
 	_, err := l.database.call(ctx, "lock_acquire", 0, 0, "{}", "{}", "", false)
 	if err == nil {
-		_, err = l.database.call(ctx, "lock_renew", 0, 1)
+		_, err = l.database.call(ctx, "lock_renew", 0, 1, 0)
 	}
 	return failed(ctx, "check", err)
 }
@@ -108,21 +109,33 @@ func (l service) Grant(ctx context.Context, ttl time.Duration) (id int64, grante
 		l.tasks.Start(l.look)
 	})
 	id = rand.Int64N(1<<62) + 1
+	l.mu.Lock()
+	l.renewals = map[int64]int64{id: 0}
+	l.mu.Unlock()
 	_, err = l.link.call(ctx, fmt.Sprintf("fencekit_%x", id), "lock_open", id, encode(l.cfg.Label), ttl.Milliseconds())
 	return id, ttl, err
 }
 
 func (l service) KeepAlive(ctx context.Context, id int64) (time.Duration, error) {
-	rows, err := l.link.call(ctx, "", "lock_renew", id, l.cfg.TTL.Milliseconds())
-	switch {
-	case err != nil:
+	l.mu.Lock()
+	seen := l.renewals[id]
+	l.mu.Unlock()
+	rows, err := l.link.call(ctx, "", "lock_renew", id, l.cfg.TTL.Milliseconds(), seen)
+	if err != nil {
 		return 0, err
-	case len(rows) == 1 && rows[0][0] == "1":
-		return l.cfg.TTL, nil
-	case len(rows) == 1 && rows[0][0] == "-1":
+	}
+	switch seen = number(rows[0][0]); seen {
+	case 0:
+		return 0, nil
+	case -1:
 		return 0, session.OverError(fence.LossWentBack)
 	}
-	return 0, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, latest := l.renewals[id]; latest {
+		l.renewals[id] = seen
+	}
+	return l.cfg.TTL, nil
 }
 
 func (l service) Revoke(ctx context.Context, id int64) (forGood bool, err error) {

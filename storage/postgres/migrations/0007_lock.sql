@@ -12,6 +12,7 @@ create table {{schema}}.lock_session (
     label      text        collate "C" not null,
     timeline   integer     not null,
     expires_at timestamptz not null,
+    renewals   bigint      not null default 0, -- how many there were
     first_call bigint      not null default 0 -- calls of lock_acquire with lower numbers have been given up: they do nothing
 ) with (fillfactor = 50);
 
@@ -137,20 +138,24 @@ begin
     values (p_session, convert_from(decode(p_label, 'hex'), 'UTF8'), {{schema}}.timeline(), clock_timestamp() + p_ttl * interval '1 millisecond');
 end $$;
 
--- lock_renew renews a session, and with it all that it owns and awaits. It returns 0 if the session is over, and -1
--- if the server isn't the one that it began on: a failover or a restore may have lost what was granted since.
-create function {{schema}}.lock_renew(p_session bigint, p_ttl bigint) returns integer
+-- lock_renew renews a session, and with it all that it owns and awaits, and counts that. It returns the count; 0 if
+-- the session is over; and -1 if the server isn't the one that it began on, or has forgotten a renewal whose answer the
+-- process has seen: a failover or a restore may have lost what was granted since, and brought back what was released.
+-- The count may be higher than the process knows, since an answer may be lost.
+create function {{schema}}.lock_renew(p_session bigint, p_ttl bigint, p_seen bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_timeline integer := {{schema}}.timeline();
+    v_renewals bigint;
 begin
     perform {{schema}}.raise_durability();
-    update {{schema}}.lock_session set expires_at = clock_timestamp() + p_ttl * interval '1 millisecond'
-     where id = p_session and expires_at > clock_timestamp() and timeline = v_timeline;
+    update {{schema}}.lock_session set expires_at = clock_timestamp() + p_ttl * interval '1 millisecond', renewals = renewals + 1
+     where id = p_session and expires_at > clock_timestamp() and timeline = v_timeline and renewals >= p_seen
+     returning renewals into v_renewals;
     if found then
-        return 1;
+        return v_renewals;
     end if;
-    return case when exists (select from {{schema}}.lock_session where id = p_session and timeline <> v_timeline) then -1 else 0 end;
+    return case when exists (select from {{schema}}.lock_session where id = p_session and (timeline <> v_timeline or renewals < p_seen)) then -1 else 0 end;
 end $$;
 
 -- lock_end ends a session, or all that have expired if p_session is null, and wakes who waits for what they owned. A
