@@ -117,7 +117,8 @@ chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and co
 	bin/fencectl chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
 
 bench: setup-test ## compare with bare transactions and other locks, interleaved; RUN=regexp for some, ROUNDS=7, SECONDS=1 for each
-	@scripts/build -o bin/ $(etcd) ./bench
+	@scripts/build -o bin/ $(etcd)
+	@scripts/build -C bench -o $(CURDIR)/bin/bench .
 	bin/bench $(if $(RUN),-run '$(RUN)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SECONDS),-seconds $(SECONDS)) $(if $(OUT),-out $(OUT))
 
 mutants: setup-test ## break Fencekit in one place at a time, and show which test notices each; RUN=regexp for some
@@ -166,6 +167,6 @@ check-go:
 	@scripts/check-go
 
 clean: ## remove what was built here, and what chaos, benchmarks and nightly runs have left
-	rm -rf bin dist chaos-runs bench-runs nightly
+	rm -rf bin dist chaos-runs bench-runs bench/bench-runs nightly
 
 comma := ,

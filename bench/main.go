@@ -2,7 +2,7 @@
 //
 //	make bench
 //	make bench RUN=hot ROUNDS=3 SECONDS=0.5
-//	go run ./bench -help
+//	go run -C bench . -help
 //
 // docs/performance.md says how it measures, and how to read what it writes.
 package main

@@ -22,7 +22,7 @@ import (
 
 func runAll(ctx context.Context, c config) error {
 	if len(c.scenarios()) == 0 {
-		return errors.New("bench: no scenario matches -run; go run ./bench -list names them")
+		return errors.New("bench: no scenario matches -run; go run -C bench . -list names them")
 	}
 	if err := os.MkdirAll(c.out, 0o755); err != nil {
 		return err

@@ -46,26 +46,33 @@ var (
 	AtomicUpdate = Contender{Name: "one atomic UPDATE, no transaction", Open: onPool(update)}
 	ForUpdate    = Contender{Name: "SELECT FOR UPDATE", Open: transaction(pgx.TxOptions{}, nil, sell(lockQty))}
 	AdvisoryLock = Contender{Name: "advisory lock", Open: transaction(pgx.TxOptions{}, nil, sellUnderAdvisoryLock)}
-	Optimistic   = Contender{Name: "version column, retried", Open: transaction(pgx.TxOptions{}, isConflict, sellByVersion)}
 	Serializable = Contender{Name: "SERIALIZABLE, retried", Open: transaction(pgx.TxOptions{IsoLevel: pgx.Serializable}, isRolledBack, sellReading)}
 	OwnFence     = Contender{Name: "a token compared, counted and recorded, no more", Open: ownFence, Unsafe: noGuarantee}
 )
 
 // Operations under a Guard.
 var (
-	Do           = Contender{Name: "guard.Do", Open: onGuard(kept, do), Fencekit: true}
-	DoCold       = Contender{Name: "guard.Do, kept by nothing", Open: onGuard(released, do), Fencekit: true}
-	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(kept, read(guard.ReadOnly())), Fencekit: true}
-	DoReadSealed = Contender{Name: "guard.Do without ReadOnly", Open: onGuard(kept, read()), Fencekit: true}
-	Batch        = Contender{Name: "postgres.Batch", Open: onGuard(kept, execBatch), Fencekit: true}
-	BatchRead    = Contender{Name: "postgres.Batch, ReadOnly", Open: onGuard(kept, readBatch), Fencekit: true}
+	Do           = Contender{Name: "guard.Do", Open: onGuard(inEtcd, kept, do), Fencekit: true}
+	DoOnPostgres = Contender{Name: "guard.Do, locks in Postgres", Open: onGuard(inPostgres, kept, do), Fencekit: true}
+	DoCold       = Contender{Name: "guard.Do, kept by nothing", Open: onGuard(inEtcd, released, do), Fencekit: true}
+	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(inEtcd, kept, read(guard.ReadOnly())), Fencekit: true}
+	DoReadSealed = Contender{Name: "guard.Do without ReadOnly", Open: onGuard(inEtcd, kept, read()), Fencekit: true}
+	Batch        = Contender{Name: "postgres.Batch", Open: onGuard(inEtcd, kept, execBatch), Fencekit: true}
+	BatchRead    = Contender{Name: "postgres.Batch, ReadOnly", Open: onGuard(inEtcd, kept, readBatch), Fencekit: true}
 )
+
+// DoInFleet are operations under a Guard as it is by default, with each lock service.
+var DoInFleet = []Contender{
+	{Name: DoOnPostgres.Name, Open: onGuard(inPostgres, guard.Config{}, do), Fencekit: true},
+	{Name: "guard.Do, locks in etcd", Open: onGuard(inEtcd, guard.Config{}, do), Fencekit: true},
+	{Name: "guard.Do, locks in Redis", Open: onGuard(inRedis, guard.Config{}, do), Fencekit: true},
+}
 
 // Locks without an operation.
 var (
 	Mutex    = Contender{Name: "etcd Mutex", Open: mutex}
-	Locker   = Contender{Name: "Fencekit's Locker", Open: locker, Fencekit: true}
-	PgLocker = Contender{Name: "Fencekit's Locker on Postgres", Open: pgLocker, Fencekit: true, Connections: 8}
+	Locker   = Contender{Name: "Fencekit's Locker", Open: locker(inEtcd), Fencekit: true, Connections: 1}
+	PgLocker = Contender{Name: "Fencekit's Locker on Postgres", Open: locker(inPostgres), Fencekit: true, Connections: 8}
 )
 
 // Operations under a lock without a fence.

@@ -11,13 +11,13 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func onGuard(cfg guard.Config, do func(context.Context, *guard.Guard[pgx.Tx], load.Item) error) load.Open {
+func onGuard(locks lockService, cfg guard.Config, do func(context.Context, *guard.Guard[pgx.Tx], load.Item) error) load.Open {
 	return func(ctx context.Context, t *load.Target) (load.Work, error) {
-		locker, err := newLocker(t)
+		pool, err := newPool(ctx, t)
 		if err != nil {
 			return load.Work{}, err
 		}
-		pool, err := newPool(ctx, t)
+		locker, err := newLocker(t, pool, locks)
 		if err != nil {
 			return load.Work{}, err
 		}
@@ -29,7 +29,7 @@ func onGuard(cfg guard.Config, do func(context.Context, *guard.Guard[pgx.Tx], lo
 		if err == nil {
 			t.OnClose(g.Close)
 		}
-		return load.Work{Do: func(ctx context.Context, n int) error { return do(ctx, g, t.Item(n)) }}, err
+		return load.Work{Do: func(ctx context.Context, _ int, item load.Item) error { return do(ctx, g, item) }}, err
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -19,6 +20,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/fence/pglock"
+	"github.com/fencekit/fencekit/fence/redislock"
 )
 
 // ttl is the time to live, in seconds, of all locks that have one.
@@ -27,8 +29,8 @@ const ttl = 10
 type release = func(context.Context) error
 
 func onLock(t *load.Target, acquire func(ctx context.Context, goroutine int, name string) (release, error)) load.Work {
-	return load.Work{Acquire: func(ctx context.Context, g int) (func(context.Context) error, error) {
-		return acquire(ctx, g, t.Cell+"/"+t.Item(g).Resources[0])
+	return load.Work{Acquire: func(ctx context.Context, g int, item load.Item) (func(context.Context) error, error) {
+		return acquire(ctx, g, t.Cell+"/"+item.Resources[0])
 	}}
 }
 
@@ -41,12 +43,12 @@ func locked(name string, lock load.Open, unsafe string) Contender {
 			return load.Work{}, err
 		}
 		locks, err := lock(ctx, t)
-		return load.Work{Do: func(ctx context.Context, g int) error {
-			release, err := locks.Acquire(ctx, g)
+		return load.Work{Do: func(ctx context.Context, g int, item load.Item) error {
+			release, err := locks.Acquire(ctx, g, item)
 			if err != nil {
 				return err
 			}
-			sold := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return sellReading(ctx, tx, t.Item(g)) })
+			sold := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return sellReading(ctx, tx, item) })
 			return errors.Join(sold, release(context.WithoutCancel(ctx)))
 		}}, err
 	}
@@ -92,12 +94,30 @@ func mutex(_ context.Context, t *load.Target) (load.Work, error) {
 	}), err
 }
 
-func newLocker(t *load.Target) (*etcd.Locker, error) {
+// closer is a Locker that has to be closed.
+type closer interface {
+	fence.Locker
+	Close(ctx context.Context) error
+}
+
+// lockService makes a Locker. Only the one in Postgres needs the pool.
+type lockService func(t *load.Target, pool *pgxpool.Pool) (closer, error)
+
+func inEtcd(t *load.Target, _ *pgxpool.Pool) (closer, error) {
 	client, err := newEtcd(t)
 	if err != nil {
 		return nil, err
 	}
-	l, err := etcd.NewLocker(client, &etcd.Config{Prefix: "bench-" + t.Cell})
+	return etcd.NewLocker(client, &etcd.Config{Prefix: "bench-" + t.Cell})
+}
+
+func inPostgres(_ *load.Target, pool *pgxpool.Pool) (closer, error) { return pglock.New(pool, nil) }
+
+// inRedis has the same keys in each cell: the databases of earlier ones have seen their counts.
+func inRedis(t *load.Target, _ *pgxpool.Pool) (closer, error) { return redislock.New(newRedis(t), nil) }
+
+func newLocker(t *load.Target, pool *pgxpool.Pool, locks lockService) (fence.Locker, error) {
+	l, err := locks(t, pool)
 	if err == nil {
 		t.OnClose(l.Close)
 	}
@@ -105,31 +125,21 @@ func newLocker(t *load.Target) (*etcd.Locker, error) {
 }
 
 // locker is Fencekit's lock without its fence.
-func locker(_ context.Context, t *load.Target) (load.Work, error) {
-	l, err := newLocker(t)
-	return onLocker(t, l), err
-}
-
-func pgLocker(ctx context.Context, t *load.Target) (load.Work, error) {
-	pool, err := newPool(ctx, t)
-	if err != nil {
-		return load.Work{}, err
-	}
-	l, err := pglock.New(pool, nil)
-	if err == nil {
-		t.OnClose(l.Close)
-	}
-	return onLocker(t, l), err
-}
-
-func onLocker(t *load.Target, l fence.Locker) load.Work {
-	return onLock(t, func(ctx context.Context, _ int, name string) (release, error) {
-		lease, err := l.Acquire(ctx, name)
+func locker(locks lockService) load.Open {
+	return func(ctx context.Context, t *load.Target) (load.Work, error) {
+		pool, err := newPool(ctx, t)
 		if err != nil {
-			return nil, err
+			return load.Work{}, err
 		}
-		return lease.Release, nil
-	})
+		l, err := newLocker(t, pool, locks)
+		return onLock(t, func(ctx context.Context, _ int, name string) (release, error) {
+			lease, err := l.Acquire(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			return lease.Release, nil
+		}), err
+	}
 }
 
 func newRedis(t *load.Target) *redis.Client {

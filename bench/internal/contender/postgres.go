@@ -17,8 +17,8 @@ import (
 
 // The table that operations use, each row of which begins with more than can be sold; and that of OwnFence.
 const (
-	createStock = `create table stock (sku text primary key, qty bigint not null, version bigint not null default 0)`
-	fillStock   = `insert into stock select lpad(n::text, 6, '0'), 1000000000000, 0 from generate_series(0, $1::int - 1) n`
+	createStock = `create table stock (sku text primary key, qty bigint not null)`
+	fillStock   = `insert into stock select lpad(n::text, 6, '0'), 1000000000000 from generate_series(0, $1::int - 1) n`
 	sumSold     = `select (count(*) * 1000000000000 - sum(qty))::bigint from stock`
 
 	createOwnFence = `create table own_fence (resource text primary key, token bigint not null, seq bigint not null) with (fillfactor = 50);
@@ -26,12 +26,10 @@ create table own_history (resource text, seq bigint, token bigint not null, at t
 )
 
 const (
-	readQty   = `select qty from stock where sku = $1`
-	lockQty   = `select qty from stock where sku = $1 for update`
-	writeQty  = `update stock set qty = $2 where sku = $1`
-	takeOne   = `update stock set qty = qty - 1 where sku = $1 and qty >= 1`
-	readBoth  = `select qty, version from stock where sku = $1`
-	writeBoth = `update stock set qty = $2, version = version + 1 where sku = $1 and version = $3`
+	readQty  = `select qty from stock where sku = $1`
+	lockQty  = `select qty from stock where sku = $1 for update`
+	writeQty = `update stock set qty = $2 where sku = $1`
+	takeOne  = `update stock set qty = qty - 1 where sku = $1 and qty >= 1`
 
 	raiseOwnFence = `insert into own_fence values ($1, 1, 0) on conflict do nothing`
 	// A token that is not the resource's moves nothing, and divides by zero.
@@ -98,7 +96,7 @@ func newPool(ctx context.Context, t *load.Target) (*pgxpool.Pool, error) {
 func onPool(do func(ctx context.Context, t *load.Target, pool *pgxpool.Pool, item load.Item) error) load.Open {
 	return func(ctx context.Context, t *load.Target) (load.Work, error) {
 		pool, err := newPool(ctx, t)
-		return load.Work{Do: func(ctx context.Context, g int) error { return do(ctx, t, pool, t.Item(g)) }}, err
+		return load.Work{Do: func(ctx context.Context, _ int, item load.Item) error { return do(ctx, t, pool, item) }}, err
 	}
 }
 
@@ -162,28 +160,6 @@ func sellUnderAdvisoryLock(ctx context.Context, tx pgx.Tx, item load.Item) error
 	return sellReading(ctx, tx, item)
 }
 
-// errConflict: another transaction has written a row since it was read.
-var errConflict = errors.New("contender: the version has changed")
-
-func isConflict(err error) bool { return errors.Is(err, errConflict) }
-
-func sellByVersion(ctx context.Context, tx pgx.Tx, item load.Item) error {
-	for _, sku := range item.SKUs {
-		var qty, version int64
-		if err := tx.QueryRow(ctx, readBoth, sku).Scan(&qty, &version); err != nil {
-			return err
-		}
-		tag, err := tx.Exec(ctx, writeBoth, sku, qty-1, version)
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 {
-			return errConflict
-		}
-	}
-	return nil
-}
-
 func isRolledBack(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && slices.Contains([]string{"40001", "40P01"}, answer.Code)
@@ -204,8 +180,8 @@ func ownFence(ctx context.Context, t *load.Target) (load.Work, error) {
 			}
 		}
 	}
-	return load.Work{Do: func(ctx context.Context, g int) error {
-		return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return sellUnderOwnFence(ctx, conn, t.Item(g)) })
+	return load.Work{Do: func(ctx context.Context, _ int, item load.Item) error {
+		return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return sellUnderOwnFence(ctx, conn, item) })
 	}}, nil
 }
 

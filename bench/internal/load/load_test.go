@@ -37,6 +37,16 @@ func TestTarget_KeysOfGoroutinesAndProcesses(t *testing.T) {
 	}
 	require.Len(t, seen, 8)
 
+	spec.Keys, spec.Table = Random, 10
+	clear(seen)
+	random := NewTarget(spec)
+	for range 1000 {
+		for _, sku := range random.Item(0).SKUs {
+			seen[sku] = true
+		}
+	}
+	require.Len(t, seen, spec.Table)
+
 	spec.Keys, spec.Table = Fresh, 100
 	clear(seen)
 	for process := range 2 {
@@ -75,7 +85,7 @@ func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var w *worker
 			var warm [2]bool // the first operation of each goroutine ends before the measured time
-			do := func(_ context.Context, g int) error {
+			do := func(_ context.Context, g int, _ Item) error {
 				for warm[g] && (w.plan.Load() == nil || test.measured == 0 && clock.Now() <= w.plan.Load().End) {
 					runtime.Gosched()
 				}
@@ -100,7 +110,7 @@ func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
 func TestWorker_AsksForThePlanOnceAllAreWarm(t *testing.T) {
 	target := NewTarget(Spec{Goroutines: 3, Keys: Distinct, Width: 1, Table: 3, Warm: time.Hour})
 	var done [3]atomic.Bool
-	work := Work{Do: func(_ context.Context, g int) error { done[g].Store(true); return nil }}
+	work := Work{Do: func(_ context.Context, g int, _ Item) error { done[g].Store(true); return nil }}
 	_, err := newWorker(target, work).run(t.Context(), func() (Plan, error) {
 		require.True(t, done[0].Load() && done[1].Load() && done[2].Load())
 		return Plan{}, nil
@@ -116,7 +126,7 @@ func TestServe_OpensRunsAndCloses(t *testing.T) {
 		}
 		return func(_ context.Context, t *Target) (Work, error) {
 			t.OnClose(func(context.Context) error { closed = true; return nil })
-			return Work{Do: func(context.Context, int) error { return nil }}, nil
+			return Work{Do: func(context.Context, int, Item) error { return nil }}, nil
 		}, nil
 	}
 	var out bytes.Buffer

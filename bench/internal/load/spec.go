@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ const (
 	Distinct Keys = "distinct"
 	// Hot: all use the same.
 	Hot Keys = "hot"
+	// Random: each operation uses one at random of those of the table.
+	Random Keys = "random"
 	// Fresh: each operation uses others, which none has used before it.
 	Fresh Keys = "fresh"
 )
@@ -38,7 +41,7 @@ type Spec struct {
 	Connections        int // of each process to Postgres
 	Keys               Keys
 	Width              int           // keys of an operation
-	Table              int           // rows of the table
+	Table              int           // rows of the table that are used
 	Limit              int64         // operations after which a worker stops; 0: none
 	Warm               time.Duration // how long to wait at most until all goroutines are warm; 0: not at all
 	Postgres           string        // a DSN
@@ -52,7 +55,7 @@ type Target struct {
 	// Retries counts runs of an operation that had to be repeated.
 	Retries atomic.Int64
 
-	items   []Item // by goroutine, for Distinct; one for Hot
+	items   []Item // by goroutine, for Distinct; of all, for Hot and Random
 	fresh   atomic.Int64
 	closers []func(context.Context) error
 }
@@ -66,13 +69,17 @@ type Item struct {
 // NewTarget returns the target of a Spec.
 func NewTarget(s Spec) *Target {
 	t := &Target{Spec: s}
+	first, n := 0, 0
 	switch s.Keys {
 	case Hot:
-		t.items = []Item{t.item(0, "")}
+		n = 1
 	case Distinct:
-		for i := range s.Goroutines {
-			t.items = append(t.items, t.item((s.Process*s.Goroutines+i)*s.Width, ""))
-		}
+		first, n = s.Process*s.Goroutines, s.Goroutines
+	case Random:
+		n = s.Table
+	}
+	for i := range n {
+		t.items = append(t.items, t.item((first+i)*s.Width, ""))
 	}
 	return t
 }
@@ -80,8 +87,8 @@ func NewTarget(s Spec) *Target {
 // Item returns what the next operation of a goroutine uses.
 func (t *Target) Item(goroutine int) Item {
 	switch t.Keys {
-	case Hot:
-		return t.items[0]
+	case Hot, Random:
+		return t.items[rand.IntN(len(t.items))]
 	case Distinct:
 		return t.items[goroutine]
 	default:
@@ -117,8 +124,8 @@ type Open func(ctx context.Context, t *Target) (Work, error)
 
 // Work is a contender that is connected. It has one of the two.
 type Work struct {
-	// Do runs one operation. Goroutines call it concurrently, each with its number.
-	Do func(ctx context.Context, goroutine int) error
-	// Acquire acquires a lock; the returned function releases it.
-	Acquire func(ctx context.Context, goroutine int) (release func(context.Context) error, err error)
+	// Do runs one operation on an item. Goroutines call it concurrently, each with its number.
+	Do func(ctx context.Context, goroutine int, item Item) error
+	// Acquire acquires the lock of an item; the returned function releases it.
+	Acquire func(ctx context.Context, goroutine int, item Item) (release func(context.Context) error, err error)
 }

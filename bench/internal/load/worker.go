@@ -190,10 +190,11 @@ func (w *worker) mayBegin() bool {
 type held struct{ acquired, released int64 }
 
 func (w *worker) once(ctx context.Context, g int) (held, error) {
+	item := w.target.Item(g)
 	if w.work.Do != nil {
-		return held{}, w.work.Do(ctx, g)
+		return held{}, w.work.Do(ctx, g, item)
 	}
-	release, err := w.work.Acquire(ctx, g)
+	release, err := w.work.Acquire(ctx, g, item)
 	if err != nil {
 		return held{}, err
 	}

@@ -64,6 +64,7 @@ func TestMarkdown_HasEveryRow(t *testing.T) {
 	require.Contains(t, text.String(), "| An <example>: ours, rate | not run | - | - |")
 	require.Contains(t, text.String(), "× is against whichever has the highest median rate of: peer, 1; peer, 8.")
 	require.Contains(t, text.String(), "| ours | 60.0/s, × 0.70 [0.60..0.80] | - |")
+	require.Contains(t, text.String(), "| disk | p99, µs |\n|---|---|\n| peer, 1 | 100 |\n| peer, 8 | 120 |\n| ours | 140 |\n")
 	require.Contains(t, text.String(), "a machine: 3 rounds of 1 s; ; commit abc.")
 	require.NotContains(t, text.String(), "Not run")
 }

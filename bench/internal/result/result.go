@@ -37,15 +37,15 @@ type Metric string
 const (
 	Rate        Metric = "rate"          // operations a second
 	Operations  Metric = "operations"    // that ended within the measured time
-	Mean        Metric = "mean"          // how long an operation took; for a lock, until it was acquired
-	P50         Metric = "p50"           //
-	P70         Metric = "p70"           //
-	P90         Metric = "p90"           //
+	P50         Metric = "p50"           // how long an operation took; for a lock, until it was acquired
 	P99         Metric = "p99"           //
 	HandOverP50 Metric = "hand-over p50" // from the call that released a lock to the return of the next that acquired it
 	HandOverP99 Metric = "hand-over p99" //
 	HandOverMax Metric = "hand-over max" //
 	ClientCPU   Metric = "client CPU"    // of an operation
+	PostgresCPU Metric = "Postgres CPU"  // of an operation
+	EtcdCPU     Metric = "etcd CPU"      // of an operation
+	RedisCPU    Metric = "Redis CPU"     // of an operation
 	WAL         Metric = "WAL"           // bytes of an operation
 	Allocations Metric = "allocations"   // of an operation
 	AllocatedB  Metric = "allocated"     // bytes of an operation

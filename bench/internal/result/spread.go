@@ -41,14 +41,6 @@ func Rotated[T any](items []T, round int) []T {
 	return slices.Concat(items[first:], items[:first])
 }
 
-// MeanOf is 0 without durations.
-func MeanOf(times []time.Duration) (mean time.Duration) {
-	for _, d := range times {
-		mean += d
-	}
-	return mean / time.Duration(max(1, len(times)))
-}
-
 // Percentile returns the least of the durations, which are sorted, that p percent of them don't exceed; 0 without
 // durations.
 func Percentile(sorted []time.Duration, p float64) time.Duration {

@@ -165,7 +165,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 	if err != nil {
 		return err
 	}
-	outcome, wal, err := r.work(ctx, s, specs)
+	outcome, used, err := r.work(ctx, s, specs)
 	if err != nil {
 		return err
 	}
@@ -173,32 +173,34 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 	if err != nil {
 		return err
 	}
-	cell.Values = values(s, outcome, wal)
+	cell.Values = values(s, outcome, used)
 	if !s.Locks {
 		cell.Values[result.Lost] = float64(lost(outcome, written(s), after-before))
 	}
 	return nil
 }
 
-// work runs the workers of a cell. wal is how much the log grew meanwhile.
-func (r *runner) work(ctx context.Context, s *scenario.Scenario, specs []load.Spec) (outcome load.Outcome, wal int64, err error) {
+// work runs the workers of a cell. used is what the servers used meanwhile.
+func (r *runner) work(ctx context.Context, s *scenario.Scenario, specs []load.Spec) (outcome load.Outcome, used map[result.Metric]float64, err error) {
 	workers, err := startWorkers(specs)
 	if err != nil {
-		return outcome, 0, err
+		return outcome, nil, err
 	}
-	var before int64
+	var before map[result.Metric]float64
 	begin := func() (err error) {
-		before, err = r.wal(ctx)
+		before, err = r.use(ctx)
 		return err
 	}
-	end := func() error {
-		after, err := r.wal(ctx)
-		wal = after - before
+	end := func() (err error) {
+		used, err = r.use(ctx)
+		for m := range used {
+			used[m] -= before[m]
+		}
 		return err
 	}
 	warm, _ := r.warm(s)
 	outcome, err = workers.run(warm, r.measured(s), begin, end)
-	return outcome, wal, errors.Join(err, workers.stop())
+	return outcome, used, errors.Join(err, workers.stop())
 }
 
 func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime result.Regime, db database) (specs []load.Spec, err error) {
@@ -209,8 +211,8 @@ func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime resul
 	}
 	spec := load.Spec{
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
-		Processes: max(s.Processes, 1), Goroutines: goroutines, Connections: cmp.Or(c.Connections, goroutines),
-		Keys: s.Keys, Width: max(s.Width, 1), Table: r.Rows, Limit: s.Limit,
+		Processes: max(s.Processes, 1), Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
+		Keys: s.Keys, Width: max(s.Width, 1), Table: min(cmp.Or(s.Rows, r.Rows), r.Rows), Limit: s.Limit,
 	}
 	_, spec.Warm = r.warm(s)
 	if spec.Etcd, spec.Postgres, spec.Redis, err = r.reach(regime.Latency, db.dsn); err != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
@@ -22,14 +23,24 @@ func TestLost_IsWhatTheRowsDoNotShow(t *testing.T) {
 
 func TestValues_AreOfAnOperation(t *testing.T) {
 	o := load.Outcome{Operations: 100, Elapsed: 2 * time.Second, CPU: time.Second, Allocations: 500, ByProcess: []int64{80, 20}}
-	v := values(&scenario.Scenario{}, o, 25000)
+	v := values(&scenario.Scenario{}, o, map[result.Metric]float64{result.WAL: 25000, result.EtcdCPU: 4000})
 	for m, want := range map[result.Metric]float64{
-		result.Rate: 50, result.ClientCPU: 10000, result.WAL: 250, result.Allocations: 5,
+		result.Rate: 50, result.ClientCPU: 10000, result.EtcdCPU: 40, result.WAL: 250, result.Allocations: 5,
 		result.FairShare: 0.4, result.Operations: 100,
 	} {
 		require.InDelta(t, want, v[m], 1e-9, m)
 	}
-	require.NotContains(t, values(&scenario.Scenario{}, load.Outcome{Elapsed: time.Second}, 0), result.P99)
+	require.NotContains(t, values(&scenario.Scenario{}, load.Outcome{Elapsed: time.Second}, nil), result.P99)
+}
+
+// A server's time is that of its processes too, ended ones included, and not that of one with the same name elsewhere.
+func TestOfServers_AreChildrenByTheirNames(t *testing.T) {
+	all := map[int]procfs.ProcStat{
+		2: {PPID: 1, Comm: "postgres", UTime: 1, CUTime: 10}, 3: {PPID: 2, Comm: "postgres", STime: 100}, 4: {PPID: 1, Comm: "etcd", UTime: 2},
+		5: {PPID: 1, Comm: "redis-server", UTime: 3}, 6: {PPID: 1, Comm: "bench", UTime: 4}, 7: {PPID: 99, Comm: "postgres", UTime: 1000},
+	}
+	want := map[result.Metric]float64{result.PostgresCPU: 1.11e6, result.EtcdCPU: 20000, result.RedisCPU: 30000}
+	require.Equal(t, want, ofServers(all, 1))
 }
 
 func TestMeasured_IsWhatWasAskedForUnlessAScenarioNeedsMore(t *testing.T) {

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/procfs"
 
+	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -79,9 +83,39 @@ func (s *servers) versions(ctx context.Context) (string, error) {
 	return fmt.Sprintf("PostgreSQL %s, Redis %s", version, s.redis.Source()), err
 }
 
-func (s *servers) wal(ctx context.Context) (bytes int64, err error) {
-	err = s.admin.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
-	return bytes, err
+// use is what the servers have used until now: bytes of the log, and microseconds of CPU time.
+func (s *servers) use(ctx context.Context) (map[result.Metric]float64, error) {
+	var log int64
+	if err := s.admin.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&log); err != nil {
+		return nil, err
+	}
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	stats := map[int]procfs.ProcStat{}
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil { // or it has ended
+			stats[p.PID] = stat
+		}
+	}
+	used := ofServers(stats, os.Getpid())
+	used[result.WAL] = float64(log)
+	return used, nil
+}
+
+// ofServers is the CPU time of those children of a process that are servers, and of their own children.
+func ofServers(all map[int]procfs.ProcStat, parent int) map[result.Metric]float64 {
+	used := map[result.Metric]float64{}
+	for m, name := range map[result.Metric]string{result.PostgresCPU: "postgres", result.EtcdCPU: "etcd", result.RedisCPU: "redis"} {
+		for _, p := range all {
+			if strings.HasPrefix(p.Comm, name) && (p.PPID == parent || all[p.PPID].PPID == parent) {
+				// In hundredths of a second on every architecture that Go runs on, with those of children that have ended.
+				used[m] += 1e4 * (float64(p.UTime+p.STime) + float64(p.CUTime+p.CSTime))
+			}
+		}
+	}
+	return used
 }
 
 // reach returns where clients find etcd, a database and Redis, if each round trip is to take longer by

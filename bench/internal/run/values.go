@@ -9,7 +9,7 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
-func values(s *scenario.Scenario, o load.Outcome, wal int64) map[result.Metric]float64 {
+func values(s *scenario.Scenario, o load.Outcome, used map[result.Metric]float64) map[result.Metric]float64 {
 	v := map[result.Metric]float64{result.Operations: float64(o.Operations)}
 	if o.Elapsed > 0 {
 		v[result.Rate] = float64(o.Operations) / o.Elapsed.Seconds()
@@ -19,14 +19,16 @@ func values(s *scenario.Scenario, o load.Outcome, wal int64) map[result.Metric]f
 	}
 	n := float64(o.Operations)
 	for m, total := range map[result.Metric]float64{
-		result.ClientCPU: micros(o.CPU), result.WAL: float64(wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
+		result.ClientCPU: micros(o.CPU), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
 		result.Retries: float64(o.Retries),
 	} {
 		v[m] = total / n
 	}
+	for m, total := range used {
+		v[m] = total / n
+	}
 	slices.Sort(o.Latency)
-	v[result.Mean] = micros(result.MeanOf(o.Latency))
-	for m, p := range map[result.Metric]float64{result.P50: 50, result.P70: 70, result.P90: 90, result.P99: 99} {
+	for m, p := range map[result.Metric]float64{result.P50: 50, result.P99: 99} {
 		v[m] = micros(result.Percentile(o.Latency, p))
 	}
 	if len(o.ByProcess) > 1 {

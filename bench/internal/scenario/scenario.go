@@ -20,11 +20,13 @@ type Scenario struct {
 	// median rate: the baseline at its best.
 	Baseline []string
 
-	Processes  int // 0: 1
-	Goroutines int // of each process
-	Keys       load.Keys
-	Width      int   // keys of an operation; 0: 1
-	Limit      int64 // operations of each process, after which it is done
+	Processes   int // 0: 1
+	Goroutines  int // of each process
+	Connections int // of each process; 0: as many as goroutines
+	Keys        load.Keys
+	Width       int   // keys of an operation; 0: 1
+	Rows        int   // of the table that are used; 0: all
+	Limit       int64 // operations of each process, after which it is done
 
 	Seconds float64 // the measured time of a cell, if more than asked for
 	Rounds  int     // at most; 0: as asked for

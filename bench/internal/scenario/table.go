@@ -13,6 +13,7 @@ import (
 func All() []Scenario {
 	return slices.Concat(
 		[]Scenario{distinct(1), distinct(8), reads, hot(1, 64), hot(4, 16)},
+		[]Scenario{fleet("fleet/4x4", 1000), fleet("fleet/4x4/hot", 8)},
 		[]Scenario{free(1), free(64), contended(4), contended(8), contended(64)},
 		[]Scenario{several(1), several(5), several(20)},
 		[]Scenario{first, protect},
@@ -27,7 +28,7 @@ var (
 
 // perOperation is what an operation costs.
 var perOperation = []result.Metric{
-	result.P50, result.P99, result.ClientCPU, result.WAL, result.Allocations, result.AllocatedB,
+	result.P50, result.P99, result.ClientCPU, result.PostgresCPU, result.EtcdCPU, result.RedisCPU, result.WAL, result.Allocations, result.AllocatedB,
 }
 
 // rate is a Ratio of rates.
@@ -70,7 +71,7 @@ func hot(processes, goroutines int) Scenario {
 		Title: fmt.Sprintf("One hot SKU, %s of %d goroutines", counted(processes, "process", "processes"), goroutines),
 		About: "All read and write the same row. A goroutine has a connection unless the name says otherwise; SELECT FOR UPDATE is also given fewer, and is compared with at its best.",
 		Contenders: slices.Concat([]contender.Contender{forUpdate}, best, []contender.Contender{
-			guardDo, batch, contender.AtomicUpdate, contender.AdvisoryLock, contender.Optimistic, contender.Serializable,
+			guardDo, batch, contender.AtomicUpdate, contender.AdvisoryLock, contender.Serializable,
 			contender.MutexTx, contender.RedsyncTx, contender.SetNX1Tx, contender.SetNX50Tx,
 		}),
 		Baseline:  append([]string{forUpdate.Name}, contender.Names(best...)...),
@@ -80,6 +81,21 @@ func hot(processes, goroutines int) Scenario {
 	}
 	if processes == 1 {
 		s.Ratios = append(s.Ratios, rate(batch, contender.MutexTx))
+	}
+	return s
+}
+
+func fleet(name string, skus int) Scenario {
+	s := Scenario{
+		Name:       name,
+		Title:      fmt.Sprintf("A fleet: %d SKUs, 4 processes of 4 goroutines", skus),
+		About:      "Each call reads and writes the row of a SKU at random, so that few processes find kept what they need. Each has a pool of 6 connections. Guards are configured as they are by default.",
+		Contenders: append([]contender.Contender{forUpdate, contender.AdvisoryLock, contender.MutexTx, contender.RedsyncTx}, contender.DoInFleet...),
+		Baseline:   []string{forUpdate.Name},
+		Processes:  4, Goroutines: 4, Connections: 6, Keys: load.Random, Rows: skus, Metrics: append([]result.Metric{result.FairShare}, perOperation...),
+	}
+	for _, c := range contender.DoInFleet {
+		s.Ratios = append(s.Ratios, Ratio{c.Name, forUpdate.Name, result.P99})
 	}
 	return s
 }
@@ -97,7 +113,7 @@ func free(goroutines int) Scenario {
 }
 
 var contendedMetrics = []result.Metric{
-	result.HandOverP50, result.HandOverP99, result.HandOverMax, result.Mean, result.P70, result.P90, result.P99, result.FairShare, result.ClientCPU,
+	result.HandOverP50, result.HandOverP99, result.HandOverMax, result.P50, result.P99, result.FairShare, result.ClientCPU,
 }
 
 func contended(waiters int) Scenario {
@@ -131,8 +147,8 @@ func several(n int) Scenario {
 
 var first = Scenario{
 	Name: "first", Title: "First use of 10,000 resources, 8 goroutines",
-	About:      "Each operation is the first on its resource, which it acquires, claims and keeps. A cell ends with the 10,000th, or after 10 s.",
-	Contenders: []contender.Contender{bare, guardDo},
+	About:      "Each operation is the first on its resource, which it acquires, claims and keeps; locks are in etcd unless the name says otherwise. A cell ends with the 10,000th, or after 10 s.",
+	Contenders: []contender.Contender{bare, guardDo, contender.DoOnPostgres},
 	Baseline:   []string{bare.Name},
 	Goroutines: 8, Keys: load.Fresh, Limit: 10000, Seconds: 10, Rounds: 5,
 	Metrics: perOperation,
