@@ -1,13 +1,9 @@
 package netfault_test
 
 import (
-	"bytes"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -104,12 +100,7 @@ func read(t *testing.T, from net.Conn, n int) string {
 // requireSilent fails if anything arrives, an end included.
 func requireSilent(t *testing.T, from net.Conn) {
 	t.Helper()
-	requireSilentFor(t, from, silence)
-}
-
-func requireSilentFor(t *testing.T, from net.Conn, d time.Duration) {
-	t.Helper()
-	require.NoError(t, from.SetReadDeadline(time.Now().Add(d)))
+	require.NoError(t, from.SetReadDeadline(time.Now().Add(silence)))
 	n, err := from.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "%d bytes arrived", n)
 	require.NoError(t, from.SetReadDeadline(time.Now().Add(generous)))
@@ -156,11 +147,6 @@ func requireEOF(t *testing.T, from *net.TCPConn) {
 	t.Helper()
 	_, err := from.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
-}
-
-func rst(socket *net.TCPConn) {
-	_ = socket.SetLinger(0)
-	_ = socket.Close()
 }
 
 func TestCut_NewConnectionsWaitForItsEnd(t *testing.T) {
@@ -243,98 +229,4 @@ func TestReset_ReachesBothEnds(t *testing.T) {
 			f.connect()
 		})
 	}
-}
-
-func TestLink_PassesEndsOn(t *testing.T) {
-	eachDirection(t, func(t *testing.T, d netfault.Direction) {
-		t.Run("reset", func(t *testing.T) {
-			f := newFixture(t)
-			client, server := f.connect()
-			sender, receiver := oriented(d, client, server)
-			rst(sender)
-			requireReset(t, receiver)
-			require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
-		})
-		t.Run("a sender learns that the other end no longer reads", func(t *testing.T) {
-			f := newFixture(t)
-			client, server := f.connect()
-			sender, receiver := oriented(d, client, server)
-			require.NoError(t, receiver.Close())
-			requireEOF(t, sender)
-			var err error
-			for err == nil {
-				_, err = sender.Write(make([]byte, 1))
-			}
-			require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
-		})
-	})
-}
-
-// Under all faults but resets every byte arrives, once and in order, even at a reader that
-// pauses.
-func TestLink_IsExactUnderFaults(t *testing.T) {
-	f := newFixture(t)
-	client, server := f.connect()
-	const size = 4 << 20
-	var streams sync.WaitGroup
-	var left atomic.Int32
-	for i, ends := range [][2]*net.TCPConn{{client, server}, {server, client}} {
-		left.Add(1)
-		sent := make([]byte, size)
-		rand.NewChaCha8([32]byte{byte(i)}).Read(sent)
-		streams.Go(func() {
-			for rest := sent; len(rest) > 0; {
-				n := min(1+rand.IntN(40_000), len(rest))
-				if _, err := ends[0].Write(rest[:n]); err != nil {
-					return // the reader misses it
-				}
-				rest = rest[n:]
-			}
-			_ = ends[0].CloseWrite()
-		})
-		streams.Go(func() {
-			defer left.Add(-1)
-			got, err := io.ReadAll(&haltingReader{Reader: ends[1]})
-			if err != nil || !bytes.Equal(sent, got) {
-				t.Errorf("stream %d: %d of %d bytes, or others: %v", i, len(got), size, err)
-			}
-		})
-	}
-	var reverts []func()
-	revertAll := func() {
-		for _, revert := range reverts {
-			revert()
-		}
-		reverts = nil
-	}
-	for left.Load() > 0 {
-		d := netfault.Direction(rand.IntN(2))
-		switch rand.IntN(3) {
-		case 0:
-			reverts = append(reverts, f.link.Cut(d))
-		case 1:
-			rand.Shuffle(len(reverts), func(i, j int) { reverts[i], reverts[j] = reverts[j], reverts[i] })
-			if len(reverts) > 0 {
-				reverts[0]()
-			}
-		case 2:
-			reverts = append(reverts, f.link.Delay(rand.N(2*time.Millisecond), rand.N(2*time.Millisecond), d))
-		}
-		time.Sleep(rand.N(time.Millisecond)) // the pace of the faults; nothing depends on it
-		if rand.IntN(4) == 0 {
-			revertAll()
-		}
-	}
-	revertAll()
-	streams.Wait()
-}
-
-// haltingReader reads in small pieces, with breaks.
-type haltingReader struct{ io.Reader }
-
-func (r *haltingReader) Read(b []byte) (int, error) {
-	if rand.IntN(20) == 0 {
-		time.Sleep(rand.N(time.Millisecond))
-	}
-	return r.Reader.Read(b[:min(len(b), 1+rand.IntN(20_000))])
 }
