@@ -316,13 +316,13 @@ func (d *fullDisk) Write(text []byte) (int, error) {
 func TestExport_EndsWithItsWriter(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, template.Database(t))
-	fillHistory(t, pool, 5000, 5000)
+	newHistory(t, pool, 1).claimOne()
+	mustExec(t, pool, `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
+		select resource, 'w', seq + n, claim, tx, xid, at, hash from fence.history, generate_series(1, 5000) n`)
 	disk := fullDisk(200_000)
 	_, err := openHistory(t, pool).Export(t.Context(), &disk, "")
 	require.ErrorIs(t, err, errFull)
-	r := verify(t, pool, audit.VerifyOptions{})
-	requireHonest(t, r)
-	require.EqualValues(t, 5000, r.Entries)
+	require.EqualValues(t, 5001, verify(t, pool, audit.VerifyOptions{}).Entries)
 }
 
 // A column whose type was changed is not taken for what it was.
