@@ -218,16 +218,14 @@ func (m Protocol) run(s *state, c *client, as stage) {
 	}
 }
 
-// form opens the calls of a transaction: one about all resources, several about the only one, or one about each.
+// form opens the calls of a transaction.
 func (m Protocol) form(s *state, c *client) {
-	for i := range m.Batch {
-		on := c.On
-		if m.Batch > 1 && m.Resources > 1 {
-			on = c.On & only(i)
-		}
-		if on != 0 && s.Ops < m.Ops {
-			s.open(c, s.Ops+1, on)
-		}
+	on := c.On
+	if m.Mixed && s.Ops%2 == 1 && c.On.has(1) {
+		on = only(1)
+	}
+	for range min(m.Batch, m.Ops-s.Ops) {
+		s.open(c, s.Ops+1, on)
 	}
 }
 

@@ -30,6 +30,7 @@ func families() []family {
 
 func (m Protocol) onTwo() Protocol             { m.Resources = 2; return m }
 func (m Protocol) batched(size int8) Protocol  { m.Batch = size; return m }
+func (m Protocol) mixed() Protocol             { m.Mixed = true; return m }
 func (m Protocol) once(keys int8) Protocol     { m.Keys = keys; return m }
 func (m Protocol) reading(reads int8) Protocol { m.Reads = reads; return m }
 func (m Protocol) inSnapshots() Protocol       { m.Snapshot = true; return m }
@@ -94,11 +95,11 @@ func severalFamilies() []family {
 		{"of three batches one fails, runs alone, the others together", Holds, within(2, 2, 3, Faults{LostReplies: true, Aborts: true}).batched(3), []broken{
 			fails("the others are taken for committed", AckedNotApplied, Mutation{FailsAlone: true}),
 		}},
-		{"batches on different resources share a transaction", Holds, within(2, 2, 2, Faults{LostReplies: true, Aborts: true}).onTwo().batched(2), []broken{
+		{"two resources, and one of them", Holds, within(2, 2, 2, Faults{LostReplies: true, Aborts: true}).onTwo().mixed(), []broken{
 			fails("a COMMIT is resolved by a resource that it was not to seal", DeniedButApplied, Mutation{ResolveAnywhere: true}),
 			fails("positions are taken for unchanged after a void", UntrueReason, Mutation{KeepPositions: true}),
 		}},
-		{"batches on different resources, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true, Synchronous: true}).onTwo().batched(2), nil},
+		{"two resources, and one of them, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true, Synchronous: true}).onTwo().mixed(), nil},
 	}
 }
 

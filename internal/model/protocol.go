@@ -21,10 +21,9 @@ type Faults struct {
 // Protocol is the protocol of docs/protocol.md, bounded.
 type Protocol struct {
 	Clients, Grants, Ops int8
-	Resources            int8 // 1; or 2, when a transaction is about both or about the second alone
-	// Batch is the number of operations that share a transaction (postgres.Batch): each about a resource of its
-	// own if there are several.
-	Batch int8
+	Resources            int8 // 1; or 2, when a grant is of both or of the second alone
+	Mixed                bool // of two resources every other call is about the second alone, whatever its client has
+	Batch                int8 // the number of operations that share a transaction (postgres.Batch)
 	// Keys is how many there are (guard.Once). Each operation is then a call of one of them; 0 is no keys.
 	Keys  int8
 	Reads int8 // read-only operations (guard.ReadOnly)
