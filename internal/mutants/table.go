@@ -3,7 +3,7 @@ package mutants
 // lockMutants break F1 to F3, and the L1 of the lock.
 var lockMutants = []Mutant{
 	{"eviction-of-any-token", "F2", "fence/etcd/inspect", "TestEvict_OfAHolderThatHasGoneChangesNothing",
-		`		clientv3.Compare(clientv3.CreateRevision(holder.key), ">", 0),`},
+		`		clientv3.Compare(clientv3.CreateRevision(holder.Key), ">", 0),`},
 	{"acquire-is-first-behind-another-key", "F2", "fence/etcd", "TestContract/parts/exclusion",
 		`	if true {`},
 	{"acquire-sent-twice-has-the-second-revision", "F1", "fence/etcd", "TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken",
