@@ -27,7 +27,10 @@ type Locker struct {
 	lines map[string]*line
 }
 
-var _ fence.Locker = (*Locker)(nil)
+var (
+	_ fence.Locker      = (*Locker)(nil)
+	_ fence.EpochKeeper = (*Locker)(nil)
+)
 
 // NewLocker returns a Locker that uses client, which it never closes. It makes no request. A nil cfg means the
 // defaults; cfg is copied. It fails with fence.ErrInvalid for a bad cfg, and for a client that is closed, has a
@@ -77,8 +80,8 @@ func (l *Locker) isClosed() bool { return l.closing.IsClosed() }
 // nothing, shows that a majority answers, that there is space, that the client's user has the rights (with
 // Config.MutexKeys not those to lock keys), and that etcd has not gone back. The errors are those of Acquire.
 //
-// The first Check of a Locker, or an earlier acquisition, also puts a key under <prefix>/void/, reads it back and
-// deletes it. It fails, with the Reason fence.Imitated, if the server only imitates etcd, as kine does.
+// The first Check or acquisition of a Locker also puts a key under <prefix>/void/, reads it back and deletes it. It
+// fails, with the Reason fence.Imitated, if the server only imitates etcd, as kine does.
 //
 // Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers. Acquire works
 // there, but see the package comment.
@@ -92,4 +95,15 @@ func (l *Locker) Check(ctx context.Context) error {
 		}
 		return l.watcher.CheckMember(ctx)
 	})
+}
+
+// Epoch implements fence.EpochKeeper: it is the one that etcd last showed to Check, an acquisition or a renewal.
+func (l *Locker) Epoch() int64 { return l.cluster.Sending().Epoch.Number }
+
+// EpochRemedy implements fence.EpochKeeper.
+func (l *Locker) EpochRemedy(from, to int64) string {
+	if to < from {
+		return "fencectl epoch bump --reason TEXT --trust databases"
+	}
+	return "raise the epoch: fencectl epoch bump --reason TEXT"
 }
