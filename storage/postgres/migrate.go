@@ -229,8 +229,9 @@ func (r Roles) validate() error {
 }
 
 // GrantRoles gives the roles exactly the rights that they need in a schema ("" means DefaultSchema), and revokes
-// all others there, but what a later version of Fencekit has granted if it has migrated the schema. It creates missing roles, which can't log in. Call it again after a migration that added
-// functions: Store.Check says so. The pool's role must own the schema, and have CREATEROLE to create roles.
+// all others there, unless a later version of Fencekit has migrated the schema. It creates missing roles, which can't
+// log in. Call it again after a migration that added functions: Store.Check says so. The pool's role must own the
+// schema, and have CREATEROLE to create roles.
 func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Roles) error {
 	sql, err := RolesSQL(schema, roles)
 	if err != nil {
