@@ -52,18 +52,11 @@ func TestError_AnswersWithAProblemThatTellsNothingOfServers(t *testing.T) {
 		"not signed":           {&guardhttp.SignatureError{Grant: grant(7)}, 403, "unsigned-grant"},
 		"stale, travelled":     {rejected(storage.ReasonStale, true), 409, "stale-grant"},
 		"collision, travelled": {rejected(storage.ReasonCollision, true), 409, "rejected-grant"},
-		"overtaken, travelled": {rejected(storage.ReasonOvertaken, true), 503, "unavailable"},
-		"stale, its own":       {rejected(storage.ReasonStale, false), 503, "unavailable"},
-		"collision, its own":   {rejected(storage.ReasonCollision, false), 503, "unavailable"},
 		"key reused":           {&storage.KeyReusedError{Resource: resource, Key: "hunter2"}, 422, "key-reused"},
 		"unknown":              {&guard.UnknownOutcomeError{Err: secret, AskErr: secret}, 500, "unknown-outcome"},
 		"unknown, Once":        {&guard.UnknownOutcomeError{Once: true, Err: secret, AskErr: secret}, 503, "unknown-outcome"},
 		"etcd away":            {&fence.UnavailableError{Op: "acquire hunter2", Err: secret}, 503, "unavailable"},
-		"locked":               {&fence.LockedError{Resource: "hunter2", Holder: "host-of-ours-9f"}, 503, "unavailable"},
-		"out of time":          {fmt.Errorf("%w: %w", context.DeadlineExceeded, secret), 503, "unavailable"},
-		"client gone":          {fmt.Errorf("%w: %w", context.Canceled, secret), 503, "unavailable"},
 		"stopping":             {fmt.Errorf("%w: %w", guard.ErrClosed, secret), 503, "stopping"},
-		"wrong call":           {fmt.Errorf("%w: %w", guard.ErrInvalid, secret), 500, ""},
 		"the function's own":   {secret, 500, ""},
 	} {
 		r, w := httptest.NewRequest(http.MethodPost, "/", nil), httptest.NewRecorder()
