@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
@@ -106,12 +105,6 @@ func requireSilent(t *testing.T, from net.Conn) {
 	require.NoError(t, from.SetReadDeadline(time.Now().Add(generous)))
 }
 
-func requireReset(t *testing.T, from net.Conn) {
-	t.Helper()
-	_, err := from.Read(make([]byte, 1))
-	require.ErrorIs(t, err, syscall.ECONNRESET)
-}
-
 // oriented returns a connection's ends as the sender and the receiver of a direction.
 func oriented(d netfault.Direction, client, server *net.TCPConn) (sender, receiver *net.TCPConn) {
 	if d == netfault.ToServer {
@@ -201,32 +194,4 @@ func TestDelay_IsTheLeastThatItTakes(t *testing.T) {
 			require.GreaterOrEqual(t, time.Since(began), latency-jitter)
 		}
 	})
-}
-
-func TestReset_ReachesBothEnds(t *testing.T) {
-	for name, before := range map[string]func(*netfault.Link) (reverts []func()){
-		"whole": nil,
-		"cut": func(l *netfault.Link) []func() {
-			return []func(){l.Cut(netfault.ToServer, netfault.ToClient)}
-		},
-		"half-open": func(l *netfault.Link) []func() { return []func(){l.HalfOpen()} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			client, server := f.connect()
-			var reverts []func()
-			if before != nil {
-				reverts = before(f.link)
-				send(t, client, "lost")
-				send(t, server, "lost")
-			}
-			f.link.Reset()
-			requireReset(t, client)
-			requireReset(t, server)
-			for _, revert := range reverts {
-				revert()
-			}
-			f.connect()
-		})
-	}
 }
