@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -245,34 +244,14 @@ func rejectionAt(resource string, id int64, minute int) audit.Rejection {
 	return audit.Rejection{ID: id, Rejection: storage.Rejection{Grant: fence.Grant{Resource: resource}, First: noon.Add(time.Duration(minute) * time.Minute)}}
 }
 
-// sequence yields items, and then err unless it is nil.
-func sequence[T any](err error, items ...T) iter.Seq2[T, error] {
+func sequence[T any](items ...T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		var none T
 		for _, item := range items {
 			if !yield(item, nil) {
 				return
 			}
 		}
-		if err != nil {
-			yield(none, err)
-		}
 	}
-}
-
-// merged returns the entries' positions, the rejections' minutes, and the error that ends them.
-func merged(entries iter.Seq2[audit.Entry, error], rejections iter.Seq2[audit.Rejection, error]) (rows []string, failed error) {
-	for row, err := range merge(entries, rejections) {
-		switch {
-		case err != nil:
-			return rows, err
-		case row.Rejected != nil:
-			rows = append(rows, fmt.Sprintf("%s@%d", row.Resource, int(row.At.Sub(noon).Minutes())))
-		default:
-			rows = append(rows, fmt.Sprint(row.Resource, " ", row.Position))
-		}
-	}
-	return rows, nil
 }
 
 // Rejections stand among the entries of their resource by time, also where the other sequence has
@@ -281,19 +260,14 @@ func TestMerge_PutsRejectionsAmongEntries(t *testing.T) {
 	t.Parallel()
 	entries := []audit.Entry{entryAt("b", 1, 0), entryAt("b", 2, 9), entryAt("b", 3, 5), entryAt("d", 1, 1)}
 	rejections := []audit.Rejection{rejectionAt("a", 1, 50), rejectionAt("b", 7, 1), rejectionAt("b", 8, 7), rejectionAt("b", 9, 9), rejectionAt("c", 3, 0), rejectionAt("e", 2, 0)}
-	merged, err := merged(sequence(nil, entries...), sequence(nil, rejections...))
-	require.NoError(t, err)
+	var merged []string // positions of entries, and minutes of rejections
+	for row, err := range merge(sequence(entries...), sequence(rejections...)) {
+		require.NoError(t, err)
+		if row.Rejected != nil {
+			merged = append(merged, fmt.Sprintf("%s@%d", row.Resource, int(row.At.Sub(noon).Minutes())))
+		} else {
+			merged = append(merged, fmt.Sprint(row.Resource, " ", row.Position))
+		}
+	}
 	require.Equal(t, []string{"a@50", "b 1", "b@1", "b@7", "b 2", "b 3", "b@9", "c@0", "d 1", "e@0"}, merged)
-}
-
-func TestMerge_EndsWithTheErrorOfEither(t *testing.T) {
-	t.Parallel()
-	lost := errors.New("connection lost")
-	entries := []audit.Entry{entryAt("b", 1, 0), entryAt("b", 2, 9)}
-	rows, err := merged(sequence(lost, entries...), sequence[audit.Rejection](nil))
-	require.ErrorIs(t, err, lost)
-	require.Equal(t, []string{"b 1", "b 2"}, rows)
-	rows, err = merged(sequence(nil, entries...), sequence(lost, rejectionAt("b", 7, 1)))
-	require.ErrorIs(t, err, lost)
-	require.Equal(t, []string{"b 1", "b@1"}, rows)
 }

@@ -70,47 +70,6 @@ func release(t testing.TB, le fence.Lease) {
 
 func keyOf(le fence.Lease) string { return le.(interface{ Key() string }).Key() }
 
-func TestInspector_ShowsHoldersAndWaitersInOrder(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	began := time.Now().Truncate(time.Millisecond)
-	i := newInspector(t, client, cfg)
-	free, err := i.Locks(patient(t))
-	require.NoError(t, err)
-	require.Empty(t, free.Queues)
-
-	a, b := newLocker(t, client, cfg), newLocker(t, client, cfg)
-	held := acquire(t, a, "sku/42")
-	other := acquire(t, b, "a b")
-	acquiring(patient(t), b, "sku/42")
-	awaitKeys(t, client, i.cluster.Keys.Queue("sku/42"), 2)
-	_, err = client.Put(patient(t), i.cluster.Keys.Locks()+"%zz/1", "of no locker")
-	require.NoError(t, err)
-
-	all, err := i.Locks(patient(t))
-	require.NoError(t, err)
-	require.EqualValues(t, 1, all.Epoch)
-	locks := all.Queues
-	require.Len(t, locks, 2)
-	require.Equal(t, "a b", locks[0].Resource)
-	require.Equal(t, other.Grant(), locks[0].Queue[0].Grant)
-	one, err := i.Lock(patient(t), "sku/42")
-	require.NoError(t, err)
-	require.Len(t, one.Queue, 2)
-	require.Equal(t, held.Grant(), one.Queue[0].Grant)
-	require.Equal(t, held.Grant(), locks[1].Queue[0].Grant)
-	require.Greater(t, one.Queue[1].Grant.Token, held.Grant().Token)
-	require.NoError(t, one.Queue[1].Grant.Validate())
-	require.NotEqual(t, held.Grant().Holder, one.Queue[1].Grant.Holder)
-	require.Greater(t, held.Grant().Token, fence.Token(free.Revision))
-	require.GreaterOrEqual(t, fence.Token(all.Revision), one.Queue[1].Grant.Token)
-	for _, place := range one.Queue {
-		require.InDelta(t, cfg.TTL, place.LeaseLeft, float64(cfg.TTL))
-		require.Positive(t, place.LeaseLeft)
-		require.WithinRange(t, place.Queued, began, time.Now())
-	}
-}
-
 // An Inspector reads the number that grants get, and says of a key that holds none where it is.
 func TestInspector_ReadsTheEpoch(t *testing.T) {
 	t.Parallel()
