@@ -137,18 +137,6 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 	}
 }
 
-// The epoch is raised by "fencectl epoch" alone, which knows the order; only doctor reads it as well.
-func TestImports_OnlyCommandsRaiseTheEpoch(t *testing.T) {
-	t.Parallel()
-	var importers []string
-	for _, p := range list(t) {
-		if slices.Contains(p.imports, module+"internal/epoch") {
-			importers = append(importers, strings.TrimPrefix(p.path, module))
-		}
-	}
-	require.Equal(t, []string{"cmd/fencectl", "internal/doctor"}, importers)
-}
-
 // What users copy needs nothing that they can't import. What starts servers for an example is
 // not to be copied.
 func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
