@@ -14,16 +14,6 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func TestDo_CommitsAndRecordsTheOperation(t *testing.T) {
-	w, g := newProcess(t)
-	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v"), guard.OpID("1"), guard.Name("put"), guard.Attr("a", "b")))
-	require.Equal(t, "v", w.store.Read("k"))
-	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
-	require.NoError(t, err)
-	require.Len(t, entries, 2)
-	require.Equal(t, []storage.OpRecord{{ID: "1", Name: "put", Attrs: map[string]string{"a": "b"}}}, entries[1].Ops)
-}
-
 func TestDo_RunsNothingBeforeTheClaimHasCommitted(t *testing.T) {
 	w, g := newProcess(t)
 	w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return errShop }})
@@ -48,18 +38,6 @@ func TestDo_RepeatsAClaimWhoseReplyWasLost(t *testing.T) {
 	w.store.SetFaults(memory.Faults{})
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds())
-}
-
-func TestDo_ErrorRollsBackAndComesThrough(t *testing.T) {
-	w, g := newProcess(t)
-	err := guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-		require.NoError(t, tx.Set("k", "v"))
-		return errShop
-	})
-	require.Same(t, errShop, err)
-	require.Empty(t, w.store.Read("k"))
-	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
-	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds(), "the claim stays good")
 }
 
 func TestDo_CancelledBeforeCommitRollsBack(t *testing.T) {

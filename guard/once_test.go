@@ -98,49 +98,6 @@ func TestOnce_OverSeveralResources(t *testing.T) {
 	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrKeyReused)
 }
 
-func TestOnce_SettlesAnUnknownOutcome(t *testing.T) {
-	for name, fate := range map[string]memory.Fate{"applied": memory.ReplyLost, "not applied": memory.RequestLost, "late": memory.Late} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a, b := w.process("a", nil), w.process("b", nil)
-				once := guard.Once("k", nil)
-				w.store.SetFaults(memory.Faults{Commit: fates(fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
-				_, err := guard.Value(t.Context(), a, sku, counted, once)
-				require.ErrorIs(t, err, guard.ErrUnknownOutcome)
-				w.store.SetFaults(memory.Faults{})
-				n, err := guard.Value(t.Context(), b, sku, counted, once)
-				require.NoError(t, err)
-				require.Equal(t, 1, n)
-				w.store.Deliver()
-				n, err = guard.Value(t.Context(), a, sku, counted, once)
-				require.NoError(t, err)
-				require.Equal(t, 1, n)
-				require.Equal(t, "1", w.store.Read("n"))
-			})
-		})
-	}
-}
-
-// The look-up is over when another process, under a newer grant, takes the same
-// key: the transaction that follows the look-up must not commit.
-func TestOnce_TwoAtATimeUnderOneKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.process("a", nil), w.process("b", nil)
-		once := guard.Once("k", nil)
-		_, err := guard.Value(t.Context(), a, sku, func(ctx context.Context, tx *memory.Tx) (int, error) {
-			w.locks.Lose(sku)
-			n, err := guard.Value(t.Context(), b, sku, counted, once)
-			require.NoError(t, err)
-			require.Equal(t, 1, n)
-			return counted(ctx, tx)
-		}, once)
-		require.ErrorIs(t, err, guard.ErrStaleToken)
-		n, err := guard.Value(t.Context(), a, sku, counted, once)
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
-	})
-}
-
 // The first call returns what a repeated one can: what the kept JSON decodes to.
 func TestOnce_FirstAnswerIsWhatARepeatGets(t *testing.T) {
 	w, g := newProcess(t)
