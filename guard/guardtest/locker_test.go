@@ -25,30 +25,6 @@ func acquire(t *testing.T, l *guardtest.Locker) fence.Lease {
 	return lease
 }
 
-func TestLocker_TokensIncreaseAndHoldersDiffer(t *testing.T) {
-	t.Parallel()
-	l := guardtest.NewLocker()
-	var last fence.Grant
-	for i := range 5 {
-		if i == 3 {
-			l.Service().SetEpoch(3)
-			l.Service().SetToken(7)
-		}
-		lease := acquire(t, l)
-		g := lease.Grant()
-		require.NoError(t, g.Validate())
-		require.Positive(t, g.Compare(last))
-		require.NotEqual(t, last.Holder, g.Holder)
-		require.Equal(t, g, l.Service().Holder(sku))
-		last = g
-		require.NoError(t, lease.Release(t.Context()))
-	}
-	require.EqualValues(t, 8, last.Token)
-	require.EqualValues(t, 3, last.Epoch)
-	require.Equal(t, 5, l.Service().Grants())
-	require.Zero(t, l.Service().Holder(sku))
-}
-
 // A test that runs once more on the database of the last time is not rejected.
 func TestLocker_LaterServicesGrantHigherTokens(t *testing.T) {
 	t.Parallel()
