@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guardsql"
 )
 
@@ -203,9 +202,13 @@ func TestWith_OneUseAtATime(t *testing.T) {
 			}
 		}
 
-		tx, err := db.Begin()
+		own, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		tx, err := own.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		refused("a *sql.Tx is open")
+		_, err = own.BeginTx(t.Context(), nil)
+		require.ErrorIs(t, err, guardsql.ErrInUse, "of the same connection")
 		_, err = tx.Stmt(prepared).Exec()
 		require.NoError(t, err)
 
@@ -221,6 +224,7 @@ func TestWith_OneUseAtATime(t *testing.T) {
 		require.NoError(t, rows.Close())
 		require.NoError(t, rows.Close())
 		require.NoError(t, tx.Commit())
+		require.NoError(t, own.Close())
 
 		_, err = db.Exec("select $1::text", valuer(func() (driver.Value, error) {
 			refused("another call runs")
@@ -232,22 +236,6 @@ func TestWith_OneUseAtATime(t *testing.T) {
 		return err
 	}))
 	w.requireQty(8)
-}
-
-// Two Begins of one connection.
-func TestWith_OneSavepointPerConnection(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	require.NoError(t, w.with(func(db *sql.DB) error {
-		conn, err := db.Conn(t.Context())
-		require.NoError(t, err)
-		defer conn.Close()
-		tx, err := conn.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		_, err = conn.BeginTx(t.Context(), nil)
-		require.ErrorIs(t, err, guardsql.ErrInUse)
-		return tx.Commit()
-	}))
 }
 
 func TestWith_ReportsWhatIsLeftOpen(t *testing.T) {
@@ -488,62 +476,6 @@ func TestWith_ErrorsAreTheServers(t *testing.T) {
 		})
 		return nil
 	}))
-}
-
-// COMMIT as SQL text is what it is to the pgx.Tx.
-func TestWith_CommitAsTextIsReported(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	require.ErrorIs(t, w.with(func(db *sql.DB) error { _, err := db.Exec("commit"); return err }), guard.ErrTxEnded)
-}
-
-func TestWith_RefusesCopyAsText(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	require.NoError(t, w.with(func(db *sql.DB) error {
-		_, err := db.Exec("copy stock from stdin")
-		require.ErrorContains(t, err, "CopyFrom")
-		_, err = db.Query("copy stock to stdout")
-		require.ErrorContains(t, err, "CopyFrom")
-		statement, err := db.Prepare("copy stock from stdin")
-		require.NoError(t, err)
-		_, err = statement.Exec()
-		require.ErrorContains(t, err, "CopyFrom")
-		return statement.Close()
-	}))
-}
-
-func TestWith_ALostConnectionIsNoBadConn(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	require.Error(t, w.with(func(db *sql.DB) error {
-		tx, err := db.Begin()
-		require.NoError(t, err)
-		_, err = tx.Exec(take)
-		require.NoError(t, err)
-		var pid int
-		require.NoError(t, tx.QueryRow("select pg_backend_pid()").Scan(&pid))
-		w.exec("select pg_terminate_backend($1, 60000)", pid)
-		for range 3 {
-			_, err = tx.Exec(take)
-			require.Error(t, err)
-			require.NotErrorIs(t, err, driver.ErrBadConn)
-			_, err = tx.Query("select 1")
-			require.Error(t, err)
-			require.NotErrorIs(t, err, driver.ErrBadConn)
-		}
-		err = tx.Commit()
-		require.Error(t, err)
-		require.NotErrorIs(t, err, driver.ErrBadConn)
-		_, err = db.Begin()
-		require.Error(t, err)
-		require.NotErrorIs(t, err, driver.ErrBadConn)
-		err = db.Ping()
-		require.Error(t, err)
-		require.NotErrorIs(t, err, driver.ErrBadConn)
-		return nil
-	}))
-	w.requireQty(10)
 }
 
 // badTx is a transaction whose calls fail with what would make database/sql try again.
