@@ -16,11 +16,9 @@ import (
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
-	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -78,15 +76,6 @@ func TestMigrate_NothingElseDoesAndWithoutItCallsSayWhatToDo(t *testing.T) {
 		require.NoError(t, g.Check(t.Context()))
 		require.NoError(t, guard.Do(t.Context(), g, "a", nothing))
 	}
-}
-
-func TestCheck_SaysWhatIsWrongWithBothServers(t *testing.T) {
-	t.Parallel()
-	pool, _ := awayPool(t)
-	g, _ := newGuard(t, awayClient(t), pool, fencekit.Config{Lock: etcd.Config{TTL: time.Second}})
-	err := g.Check(t.Context())
-	require.ErrorIs(t, err, fence.ErrUnavailable)
-	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 }
 
 // Check is a readiness probe: what has been well once is asked again.
