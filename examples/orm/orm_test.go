@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
-	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -130,28 +129,6 @@ func TestSales_AreFenced(t *testing.T) {
 			}, s.rows)
 		})
 	}
-}
-
-type verdict struct {
-	testing.TB
-	failure string
-}
-
-func (*verdict) Helper() {}
-
-func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(format, args...) }
-
-// A *gorm.DB that a function took from elsewhere.
-func TestSales_AnUnboundGORMIsFound(t *testing.T) {
-	s := newShop(t)
-	base := baseGORM(t, s.pool, &gorm.Config{})
-	v := &verdict{TB: t}
-	guardtest.RequireFenced(v, s.store, "sku/42", func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
-		return Guarded(ctx, p.Guard, "42", 1, func(ctx context.Context, _ *sql.DB, sku string, n int64) error {
-			return sellGORM(base.WithContext(ctx), sku, n)
-		})
-	}, s.rows)
-	require.Contains(t, v.failure, "goes around the fence")
 }
 
 func TestRiver_SaleIsFenced(t *testing.T) {
