@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +14,14 @@ import (
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
+
+// patiently is a context that only a hang exceeds.
+func patiently(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // Code that was tested with guardtest's elections finds the same in etcd's.
 func TestElection_ThatOfGuardtestBehavesAsEtcdsDoes(t *testing.T) {
