@@ -14,6 +14,8 @@ import (
 	"github.com/fencekit/fencekit/internal/sales"
 )
 
+const redisVariable = "REDISLOCK_TEST_REDIS"
+
 // Redis loses all that it has, again and again, while workers are paused and killed. The lock alone loses sales.
 func TestChaos_TheFenceHoldsWhereTheLockAloneBreaks(t *testing.T) {
 	s := server(t)

@@ -21,6 +21,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/sales"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
@@ -165,30 +166,17 @@ func TestRaise_ACountThatIsLostAgainIsJustStale(t *testing.T) {
 	}
 }
 
-// A Redis that evicts has lost the count: the next call goes on above the fence. Check has warned of it.
-func TestRaise_GoesOnAfterAnEviction(t *testing.T) {
+// A Redis that evicts loses counts.
+func TestCheck_WarnsOfARedisThatEvicts(t *testing.T) {
 	t.Parallel()
 	c := client(t, server(t))
 	var log bytes.Buffer
 	l := locker(t, c, &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	setting("maxmemory-policy", "allkeys-random", "maxmemory", "3mb")(t, c)
+	setting("maxmemory-policy", "allkeys-random")(t, c)
 	for range 2 {
 		require.NoError(t, l.Check(patient(t)))
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "maxmemory-policy=allkeys-random"), &log)
-	g, err := guard.New(l, memory.NewStore(), &guard.Config{KeepFor: -1})
-	require.NoError(t, err)
-	_, count, _ := l.keys("r")
-	nothing := func(context.Context, *memory.Tx) error { return nil }
-	for range 5 {
-		for range 3 {
-			require.NoError(t, guard.Do(patient(t), g, "r", nothing, guard.Retryable()))
-		}
-		for n := 0; c.Exists(patient(t), count).Val() == 1; n++ {
-			require.NoError(t, c.Set(patient(t), fmt.Sprint(n), strings.Repeat("x", 10_000), 0).Err())
-		}
-	}
-	require.NoError(t, g.Close(patient(t)))
 }
 
 // The database's epoch was raised, as a rejection by another lock service advises; or that of the Locker is a mistake.
@@ -196,9 +184,11 @@ func TestRaise_GoesOnAfterAnEviction(t *testing.T) {
 func TestEpoch_ErrorsAndCheckSayWhatToSet(t *testing.T) {
 	t.Parallel()
 	c := client(t, server(t))
-	pool, err := pgxpool.New(patient(t), template.Database(t))
+	pool, err := pgxpool.New(patient(t), pgserver.Database(t))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
+	_, err = postgres.Migrate(patient(t), pool, "")
+	require.NoError(t, err)
 	_, err = pool.Exec(patient(t), "update fence.setting set epoch = 2, token = 0")
 	require.NoError(t, err)
 	for _, epoch := range []int64{1, 1000, 2} {
