@@ -19,6 +19,8 @@ var (
 	ErrTxEnded          = errors.New("storage: transaction has ended")
 	ErrKeyReused        = errors.New("storage: key was used for another request")
 	ErrStoreUnavailable = errors.New("storage: database unavailable")
+	ErrHeld             = errors.New("storage: a lock of the resource is owned or awaited")
+	ErrBusy             = errors.New("storage: the resource is in use")
 )
 
 // KeyReusedError says that a key of guard.Once was used for another request. It is ErrKeyReused.

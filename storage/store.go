@@ -32,6 +32,8 @@ type Claim struct {
 	Grant    fence.Grant
 	Resource int64
 	Position
+	// Own: the transaction under this claim makes it. See Claimer.
+	Own bool
 }
 
 // Store keeps the fences of resources in the database that holds the data they guard, and runs transactions against
@@ -73,6 +75,22 @@ type Store[Tx any] interface {
 	// ErrTxEnded: it never will, but its operation may have sent a COMMIT. After any other error Resolve may be
 	// called again.
 	Resolve(ctx context.Context, d InDoubt) (applied bool, err error)
+}
+
+// Claimer is a Store that can claim resources within the transaction that is to move their fences, without a lock
+// service. Until that transaction ends it keeps all else from moving them, so the claims need not have committed
+// before (G1).
+type Claimer[Tx any] interface {
+	// Beside returns nil unless locker's locks are kept beside the fences, so that BeginOwn sees them; else what names
+	// a new holder of locker's.
+	Beside(locker fence.Locker) (newHolder func() string)
+
+	// BeginOwn starts a transaction under claims of its own, which are in the order of seen. Of seen's Grants it
+	// takes Resource and Holder, which is the same in each; Position is as for Claim. It waits for a transaction
+	// that is moving the fences; if that takes long, it returns ErrBusy, and the caller calls again. If a lock of the
+	// resources is owned or awaited, it returns ErrHeld, and the caller takes locks: so a lease excludes such
+	// transactions, which in turn keep a lock from being granted.
+	BeginOwn(ctx context.Context, seen ...Claim) (Txn[Tx], []Claim, error)
 }
 
 // Txn is a transaction under one or more claims, for one goroutine at a time. After Commit or Rollback every method

@@ -130,7 +130,7 @@ func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
 			p.own(has)
 		case wait:
 			p.waits = true
-			l.lookAt(has.left())
+			l.lookAt(max(has.left(), busyPause))
 		default:
 			p.finish(&fence.LockedError{Resource: p.resource(), Holder: p.owner})
 		}
@@ -140,6 +140,10 @@ func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
 
 // attempts bounds the tries of one call.
 const attempts = 4
+
+// busyPause is how long a call waits at least before it asks again for a resource without an owner, whose fence a
+// transaction is moving.
+const busyPause = 20 * time.Millisecond
 
 // callAcquire numbers a call of lock_acquire, which counts as unanswered until it returns.
 func (l *Locker) callAcquire(ctx context.Context, wait bool, ps []*lease) (call int64, rows [][]string, err error) {

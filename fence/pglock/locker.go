@@ -74,6 +74,15 @@ func (l *Locker) Check(ctx context.Context) error {
 	return failed(ctx, "check", err)
 }
 
+// Beside returns what names a new holder if the locks are in this schema of this pool's database; else nil. Package
+// storage/postgres calls it: see storage.Claimer.
+func (l *Locker) Beside(pool *pgxpool.Pool, schema string) (holder func() string) {
+	if pool != l.database.pool || schema != l.cfg.Schema {
+		return nil
+	}
+	return func() string { return newHolder(l.cfg.Label) }
+}
+
 // Epoch implements fence.EpochKeeper. It is 0: the epoch is the database's.
 func (l *Locker) Epoch() int64 { return 0 }
 

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
@@ -49,6 +52,87 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 	return nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, inOrder...)
 }
 
+// Beside implements storage.Claimer. At the stricter levels a transaction's snapshot may be older than a lock that was
+// granted while it waited for the fence.
+func (s *Store) Beside(locker fence.Locker) (newHolder func() string) {
+	locks, ok := locker.(interface {
+		Beside(pool *pgxpool.Pool, schema string) (newHolder func() string)
+	})
+	if !ok || s.cfg.Isolation != pgx.ReadCommitted {
+		return nil
+	}
+	return locks.Beside(s.pool, s.cfg.Schema)
+}
+
+// BeginOwn implements storage.Claimer. It begins with a round trip of its own, so a function that has begun to run
+// waits for nothing but its own locks.
+func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Txn[pgx.Tx], []storage.Claim, error) {
+	err := s.cfg.Shard.check(seen)
+	if err == nil && !s.ready.Load() {
+		err = s.Check(ctx)
+	}
+	grants := grantsOf(seen)
+	names, _, _, _ := grantArrays(grants)
+	for n := 1; err == nil; n++ {
+		var t *txn
+		if t, err = s.beginOwn(ctx, seen); err == nil {
+			return t, slices.Clone(t.claims), nil
+		}
+		if sqlstate.Of(err) == sqlstate.NoFence && n < tries {
+			_, err = s.transact(ctx, fmt.Sprintf(s.sql.createHere, names), "")
+		}
+		switch sqlstate.Of(err) {
+		case sqlstate.Held:
+			return nil, nil, storage.ErrHeld
+		case sqlstate.LockTimeout:
+			s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
+			return nil, nil, storage.ErrBusy
+		case sqlstate.Serialization, sqlstate.Deadlock:
+			return nil, nil, storage.ErrBusy
+		}
+	}
+	return nil, nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, seen...)
+}
+
+func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error) {
+	conn, err := failure.Acquire(ctx, s.pool)
+	if err != nil {
+		return nil, failure.FailedAt("begin", err)
+	}
+	t := &txn{store: s, conn: conn, own: seen, id: newTxID(), claimed: newTxID()}
+	bounded, bound := t.boundExchange(ctx, 1)
+	defer bound.end()
+	_, answer, _, err := t.deliver(bounded, "")
+	if err = cause(bounded, err); err == nil {
+		err = t.readOwn(answer)
+	}
+	if err != nil {
+		t.Rollback(ctx)
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *txn) readOwn(answer *wire.Answer) error {
+	if !t.begun || t.xid == "" {
+		wire.CloseNow(t.conn.Conn().PgConn())
+		return errClaimAnswer
+	}
+	t.claims = make([]storage.Claim, len(t.own))
+	fields := strings.Fields(answer.Ahead[headLength-1].Row[0])
+	for i := range t.claims {
+		c := &t.claims[i]
+		c.Grant, c.Tx, c.Own = t.own[i].Grant, t.claimed, true
+		if len(fields) != 4*len(t.claims) {
+			return errClaimAnswer
+		}
+		if _, err := fmt.Sscan(strings.Join(fields[4*i:4*i+4], " "), &c.Resource, &c.Grant.Epoch, &c.Grant.Token, &c.Seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func inOrderOf(seen, claims []storage.Claim) []storage.Claim {
 	all := make([]storage.Claim, len(seen))
 	for i := range seen {
@@ -69,7 +153,7 @@ func namesOf(grants []fence.Grant) string {
 
 func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.Claim, []*storage.RejectedError, error) {
 	grants := grantsOf(seen)
-	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(grants, false)) // mutant: claim-does-not-evict
+	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(grants, false))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,7 +205,11 @@ func (s *Store) evictSQL(grants []fence.Grant, thorough bool) string {
 
 // evict only logs failures, since it serves liveness only.
 func (s *Store) evict(ctx context.Context, grants []fence.Grant) {
-	answer, err := s.transact(ctx, s.evictSQL(grants, true), "")
+	s.evictBy(ctx, grants, s.evictSQL(grants, true))
+}
+
+func (s *Store) evictBy(ctx context.Context, grants []fence.Grant, sql string) {
+	answer, err := s.transact(ctx, sql, "")
 	if err != nil {
 		answer = &wire.Answer{}
 	}

@@ -87,6 +87,26 @@ func TestClaim_OfSeveralLocksInTheSealsOrder(t *testing.T) {
 	}
 }
 
+// An own claim that waits for one fence would hold up the seals of another's owner.
+func TestBeginOwn_HoldsNoOwnersFence(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
+	impatient := newStore(t, openPool(t, pool.Config().ConnString(), unnamed), postgres.Config{}.With(postgres.Times{Lock: time.Millisecond}))
+	var seen []storage.Claim
+	for _, name := range []string{"sku/1", "sku/2"} {
+		claim(t, store, grantOf(name, 1))
+		mustExec(t, pool, "insert into fence.lock (resource) values ($1)", name)
+		seen = append(seen, storage.Claim{Grant: fence.Grant{Resource: name, Holder: "b"}})
+	}
+	running, _, err := store.BeginOwn(t.Context(), seen[1])
+	require.NoError(t, err)
+	defer running.Rollback(context.Background())
+	mustExec(t, pool, "select fence.lock_open(7, '61', 3600000)")
+	mustExec(t, pool, "select fence.lock_acquire(7, 1, '{736b752f31}', '{61}', '', true)")
+	_, _, err = impatient.BeginOwn(t.Context(), seen...)
+	require.Same(t, storage.ErrHeld, err)
+}
+
 func locked(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())

@@ -58,7 +58,9 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 
 // unlisted reports whether no eviction can have listed the transaction, which has committed. Behind a pooler the
 // message of COMMIT has asked the server.
-func (t *txn) unlisted() bool { return !t.direct() || time.Since(t.sent) <= t.store.unlisted }
+func (t *txn) unlisted() bool {
+	return t.own != nil || !t.direct() || time.Since(t.sent) <= t.store.unlisted
+}
 
 func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	switch result {
@@ -162,13 +164,14 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 		sql = append(sql, t.store.sql.beforeCommit...)
 	}
 	sql = append(sql, "; commit"...)
-	if t.look > 0 || !t.direct() {
+	looks := t.own == nil && !t.direct()
+	if t.look > 0 || looks {
 		sql = append(append(sql, "; "...), t.store.sql.after...)
 	}
 	if t.look > 0 {
 		sql = append(sql, deferrableSQL...)
 	}
-	if !t.direct() {
+	if looks {
 		sql = append(sql, t.endIfSupersededSQL()...)
 	}
 	return string(sql), nil
@@ -366,7 +369,9 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 		case "applied":
 			return true, nil
 		case "not applied":
-			s.recordLost(ctx, claim)
+			if !claim.Own {
+				s.recordLost(ctx, claim)
+			}
 			return false, d.Ended
 		}
 	}

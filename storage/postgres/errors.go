@@ -112,6 +112,9 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 		return s.reject(ctx, rejected)
 	case ended || state == sqlstate.Serialization:
 		for _, claim := range claims {
+			if claim.Own {
+				continue // its fence is where it was before
+			}
 			if rejected := s.currentRejection(ctx, claim); rejected != nil {
 				rejected.Stage, rejected.Err = stage, err
 				return s.reject(ctx, rejected)

@@ -183,6 +183,9 @@ var calls = map[string]func(context.Context, *postgres.Store, storage.Claim) err
 		_, err := store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 		return err
 	},
+	"claim of its own": func(ctx context.Context, store *postgres.Store, c storage.Claim) error {
+		return ownAttempt(ctx, store, statement("select 1"), c)
+	},
 	"read only":                readOne,
 	"check":                    func(ctx context.Context, store *postgres.Store, _ storage.Claim) error { return store.Check(ctx) },
 	"statement":                runs(statement("update item set value = value")),

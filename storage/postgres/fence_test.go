@@ -250,6 +250,7 @@ func TestFence_BehindItsHistoryIsNamedAndRepaired(t *testing.T) {
 
 	_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(7, "c")})
 	requireNotReady(t, err, postgres.FenceBehind)
+	requireNotReady(t, ownAttempt(t.Context(), store, set("x", 3)), postgres.FenceBehind)
 	require.ErrorContains(t, err, `the owner of the schema runs: select "fence".repair()`)
 	_, err = attempt(t.Context(), store, set("x", 3), old)
 	requireNotReady(t, err, postgres.FenceBehind)

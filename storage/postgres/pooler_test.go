@@ -461,6 +461,12 @@ var steps = []struct {
 	{name: "a COMMIT of the operation's own", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
 		return moves(ctx, store, statement("commit"), c)
 	}, want: storage.ErrTxEnded},
+	{name: "a claim of its own", run: func(ctx context.Context, store *postgres.Store, _ *storage.Claim) error {
+		return ownAttempt(ctx, store, set("x", 1))
+	}},
+	{name: "a failure behind a claim of its own", run: func(ctx context.Context, store *postgres.Store, _ *storage.Claim) error {
+		return ownAttempt(ctx, store, do(func(context.Context, pgx.Tx) error { return context.Canceled }))
+	}, want: context.Canceled},
 }
 
 func moves(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], c *storage.Claim) error {

@@ -65,6 +65,11 @@ func TestProtect_LetsGuardedWritesThrough(t *testing.T) {
 			require.Equal(t, 10-len(guardedWrites)-2, query[int](t, r.admin, "select qty from stock where sku = 1"))
 			require.Zero(t, query[int](t, r.admin, "select count(*) from fence.unguarded_write"))
 			require.NoError(t, read(t.Context(), store, statement("select * from stock"), claim(t, store, c.Grant)))
+			if p.level == pgx.ReadCommitted {
+				beginOwn(t, store, unseen("sku/1")...).write(t, statement(sell))
+				err := beginOwn(t, store, unseen("sku/1")...).Run(t.Context(), statement("update stock set qty = 0 where sku = 2"))
+				require.Equal(t, p.mode == postgres.ProtectEnforce, err != nil)
+			}
 		})
 	}
 }

@@ -34,6 +34,7 @@ func TestShard_ClaimsForAnotherAreRejected(t *testing.T) {
 		for _, call := range []func() error{
 			func() error { return store.Check(t.Context()) },
 			func() error { _, err := store.Claim(t.Context(), storage.Claim{Grant: grant(6, "b")}); return err },
+			func() error { return ownAttempt(t.Context(), store, set("x", 1)) },
 		} {
 			err := call()
 			requireNotReady(t, err, postgres.OtherShard)
@@ -45,7 +46,8 @@ func TestShard_ClaimsForAnotherAreRejected(t *testing.T) {
 	rejected(postgres.Shard{Index: 1, Count: 2}, "'1 of 2, rule 1'")
 	rejected(postgres.Shard{}, "null")
 
-	mustExec(t, pool, `update "fence".setting set shard = '6 of 8, rule 1'`)
+	mustExec(t, pool, `update "fence".setting set shard = '6 of 8, rule 1'; insert into fence.lock (resource) values ('sku/1')`)
+	requireNotReady(t, ownAttempt(t.Context(), right, set("x", 1)), postgres.OtherShard)
 	_, err := right.Claim(t.Context(), storage.Claim{Grant: grant(6, "b")})
 	requireNotReady(t, err, postgres.OtherShard)
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, right), "nothing was recorded or moved")
@@ -81,6 +83,7 @@ func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
 		require.ErrorContains(t, err, elsewhere+" belongs to shard "+fmt.Sprint(storage.ShardOf(elsewhere, 4))+" of 4, and this is the store of shard 1")
 		require.False(t, guard.SafeToRetry(err))
 	}
+	require.ErrorIs(t, ownAttempt(t.Context(), store, set("x", 1), unseen(here, elsewhere)...), fence.ErrInvalid)
 	require.Equal(t, here, query[string](t, pool, "select string_agg(name, ' ') from fence.resource"))
 }
 
@@ -90,17 +93,24 @@ func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 2}))
-	claiming := locked(t, pool, "select fence.claim_one('sku/1', 1, 5, 'a', shard => '1 of 2, rule 1')")
-	listed := background(func() (n int, err error) {
-		if _, err := pool.Exec(t.Context(), "update fence.setting set shard = '1 of 4, rule 1'"); err != nil {
-			return 0, err
-		}
-		err = pool.QueryRow(t.Context(), "select count(*) from fence.resource where name = 'sku/1'").Scan(&n)
-		return n, err
-	})
-	eventually(t, pool, "select count(*) = 1 from pg_locks where relation = 'fence.resource'::regclass and not granted")
-	require.NoError(t, claiming.Commit(t.Context()))
-	require.Equal(t, result[int]{value: 1}, receive(t, listed))
+	for i, claim := range []string{
+		"select fence.claim_one('sku/1', 1, 5, 'a', shard => $1)",
+		"select fence.create_here('{736b752f31}', $1)",
+		"select fence.claim_here('{736b752f31}', '61', 7, $1, '{0}', '{0}')",
+	} {
+		shard := func(i int) string { return fmt.Sprintf("1 of %d, rule 1", 2<<i) }
+		claiming := locked(t, pool, claim, shard(i))
+		listed := background(func() (n int, err error) {
+			if _, err := pool.Exec(t.Context(), "update fence.setting set shard = $1", shard(i+1)); err != nil {
+				return 0, err
+			}
+			err = pool.QueryRow(t.Context(), "select count(*) from fence.resource where name = 'sku/1'").Scan(&n)
+			return n, err
+		})
+		eventually(t, pool, "select count(*) = 1 from pg_locks where relation = 'fence.resource'::regclass and not granted")
+		require.NoError(t, claiming.Commit(t.Context()))
+		require.Equal(t, result[int]{value: 1}, receive(t, listed))
+	}
 }
 
 func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {

@@ -185,6 +185,8 @@ type queries struct {
 	claim, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
 	limits, check, checkAll string
+	ownLimits, claimHere    string
+	createHere, evictHere   string
 	readCheck               string
 
 	after        string // begins what follows COMMIT, in a transaction that can't conflict
@@ -205,7 +207,11 @@ func newQueries(c Config) queries {
 		evict:           "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
 		resolve:         "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:          "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		limits:          limits(c),
+		limits:          limits(c, advisoryLock, "$3"),
+		ownLimits:       limits(c, "null", strconv.FormatInt(ms(c.times.Lock), 10)),
+		claimHere:       "select " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6)" + transactionID(c),
+		evictHere:       "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(c.times.Idle), 10) + ")",
+		createHere:      "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
 		check:           check(c, schema),
 		checkAll:        "select " + schema + ".check_fences($1, $2, $3)" + transactionID(c),
 		readCheck:       readCheck(c, schema),
@@ -232,12 +238,14 @@ func position(schema string) string {
 	return "f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema)
 }
 
+const advisoryLock = "pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($2::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4)"
+
 // limits is the first part of the begin check: it takes the lock on (resource $1, token $2) by which eviction finds
 // the transaction, and bounds its waits, for locks by $3. None of it waits. Sessions prepare it, so each name is
 // qualified.
-func limits(c Config) string {
-	sql := "select pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($2::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4)"
-	sql += setting("lock_timeout", "$3")
+func limits(c Config, first, lock string) string {
+	sql := "select " + first
+	sql += setting("lock_timeout", lock)
 	sql += setting("statement_timeout", strconv.FormatInt(ms(c.StatementTimeout), 10))
 	sql += setting("idle_in_transaction_session_timeout", strconv.FormatInt(ms(c.times.Idle), 10)) // mutant: begin-check-bounds-no-pause
 	sql += setting("tcp_user_timeout", strconv.FormatInt(ms(c.times.Network), 10))

@@ -36,6 +36,8 @@ type txn struct {
 	ran      int
 
 	readOnly bool
+	own      []storage.Claim // as the caller saw them, if the transaction makes its claims
+	claimed  storage.TxID    // names those claims
 
 	opening  *opening
 	beginErr error
@@ -133,6 +135,9 @@ const headLength = 3
 // since that costs the server less than a function. At SERIALIZABLE a query could read the whole table and conflict
 // with every move; a function has settings of its own.
 func (t *txn) head() []wire.Statement {
+	if t.own != nil {
+		return t.ownHead()
+	}
 	c, q := t.claims[0], &t.store.sql
 	begin, id := q.begin, []byte(nil)
 	if t.readOnly {
@@ -148,6 +153,18 @@ func (t *txn) head() []wire.Statement {
 	}
 	resources, epochs, tokens := claimArrays(t.claims)
 	head[2].SQL, head[2].ParamValues = q.checkAll, [][]byte{resources, epochs, tokens, id}
+	return head
+}
+
+func (t *txn) ownHead() []wire.Statement {
+	q := &t.store.sql
+	names, _, _, holders := grantArrays(grantsOf(t.own))
+	holder, _, _ := strings.Cut(strings.Trim(holders, "{}"), ",")
+	seqs := appendArray(nil, t.own, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
+	txs := appendArray(nil, t.own, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
+	head := make([]wire.Statement, headLength)
+	head[0].SQL, head[1].SQL, head[2].SQL = q.begin, q.ownLimits, q.claimHere
+	head[2].ParamValues = [][]byte{[]byte(names), []byte(holder), appendInteger(nil, t.claimed), nil, seqs, txs}
 	return head
 }
 
@@ -230,7 +247,8 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	if t.readOnly && sqlstate.Of(err) == sqlstate.ReadOnly {
 		err = fmt.Errorf("%w (the call has the option guard.ReadOnly)", err)
 	}
-	if sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare) { // mutant: tx-blocked-by-a-stale-one-evicts-nothing
+	// A claim of its own has superseded nobody now; a stale transaction makes the next one a claim that evicts.
+	if t.own == nil && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) { // mutant: tx-blocked-by-a-stale-one-evicts-nothing
 		ctx, cancel := t.store.cleanup(ctx)
 		t.store.evict(ctx, grantsOf(t.claims))
 		cancel()
@@ -280,7 +298,9 @@ func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	if t.xid != "" && !t.readOnly {
 		sql += t.statusSQL() + "; "
 	}
-	sql += t.endIfSupersededSQL() // mutant: rollback-does-not-look
+	if t.own == nil { // else no eviction lists it
+		sql += t.endIfSupersededSQL() // mutant: rollback-does-not-look
+	}
 	if pg.TxStatus() != 'I' {
 		sql = "rollback; " + sql
 	}

@@ -12,7 +12,8 @@
 --         another number of rows                 too much
 --   ZF014 another shard
 --   ZF015 an unguarded write to a protected table
---   ZF016 a standby
+--   ZF016 a standby                        ZF017 no fence yet
+--   ZF018 owned or awaited
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 

@@ -47,6 +47,9 @@ create table {{schema}}.lock_eviction (
     at       timestamptz not null default clock_timestamp()
 );
 
+-- Tokens. A transaction that is rolled back leaves a gap: its token may have travelled.
+create sequence {{schema}}.lock_token cache 1;
+
 -- The first five functions are called by the others, which pin the settings.
 
 -- lock_wake tells a session that something may have changed for a holder. Anyone may send such notifications, so
@@ -76,35 +79,47 @@ begin
     end loop;
 end $$;
 
--- lock_grant makes a holder the owner. Within an epoch its token is above all that were granted, and above the
--- fence's, which may come from another lock service.
+-- lock_grant makes a holder the owner, or returns null while a transaction moves the resource's fence: it may be that
+-- of a call that claims by itself (claim_here). Within an epoch the token is above all that were granted, and above
+-- the fence's, which that lock keeps where it is.
 create function {{schema}}.lock_grant(p_resource text, p_session bigint, p_holder text, p_value text) returns {{schema}}.lock
 language plpgsql as $$
 declare
     v_epoch bigint;
     k       {{schema}}.lock;
 begin
+    perform from {{schema}}.resource where name = p_resource for no key update skip locked;
+    if not found and exists (select from {{schema}}.resource where name = p_resource) then
+        return null;
+    end if;
     select epoch into strict v_epoch from {{schema}}.setting where one;
     update {{schema}}.lock l
        set session = p_session, holder = p_holder, value = p_value, epoch = v_epoch,
-           token = 1 + greatest(case when l.epoch = v_epoch then l.token else 0 end,
-                                (select r.token from {{schema}}.resource r where r.name = p_resource and r.epoch = v_epoch))
+           token = greatest(nextval('{{schema}}.lock_token'), case when l.epoch = v_epoch then l.token + 1 end,
+                            (select r.token + 1 from {{schema}}.resource r where r.name = p_resource and r.epoch = v_epoch))
      where l.resource = p_resource returning * into k;
     return k;
 end $$;
 
--- lock_pass gives a resource without an owner, whose row is locked, to the first waiter whose session lives.
-create function {{schema}}.lock_pass(p_resource text) returns {{schema}}.lock
+-- lock_pass gives a resource without an owner, whose row is locked, to the first waiter whose session lives. If it
+-- can't be granted yet, that one is told to ask again. The holder p_asker gets an answer, and is told nothing: else one
+-- that awaits a fence would ask without a pause.
+create function {{schema}}.lock_pass(p_resource text, p_asker text default null) returns {{schema}}.lock
 language plpgsql as $$
 declare
     k {{schema}}.lock;
     w {{schema}}.lock_waiter;
 begin
     for w in select * from {{schema}}.lock_waiter where resource = p_resource order by id loop
-        delete from {{schema}}.lock_waiter where resource = p_resource and id = w.id;
         if exists (select from {{schema}}.lock_session where id = w.session and expires_at > clock_timestamp()) then
             k := {{schema}}.lock_grant(p_resource, w.session, w.holder, w.value);
-            perform {{schema}}.lock_wake(w.session, w.holder);
+            if w.holder is distinct from p_asker then
+                perform {{schema}}.lock_wake(w.session, w.holder);
+            end if;
+            exit when k.resource is null;
+        end if;
+        delete from {{schema}}.lock_waiter where resource = p_resource and id = w.id;
+        if k.resource is not null then
             return k;
         end if;
     end loop;
@@ -229,6 +244,7 @@ declare
     v_holder text;
     v_value  text := convert_from(decode(p_value, 'hex'), 'UTF8');
     v_lives  boolean; -- the owner's session
+    v_first  boolean; -- none waits
     k        {{schema}}.lock;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
@@ -248,12 +264,14 @@ begin
             select * into strict k from {{schema}}.lock where resource = v_name;
         end if;
         v_lives := exists (select from {{schema}}.lock_session where id = k.session);
-        if k.session is not null and not v_lives then
-            k := {{schema}}.lock_pass(v_name);
+        v_first := not exists (select from {{schema}}.lock_waiter where resource = v_name);
+        if not v_lives and (k.session is not null or not v_first) then
+            k := {{schema}}.lock_pass(v_name, v_holder);
         end if;
-        if k.session is null then
+        if k.session is null and v_first then
             k := {{schema}}.lock_grant(v_name, p_session, v_holder, v_value);
-        elsif k.holder <> v_holder and p_wait then
+        end if;
+        if k.holder is distinct from v_holder and p_wait then
             insert into {{schema}}.lock_waiter (resource, session, holder, value) values (v_name, p_session, v_holder, v_value) on conflict do nothing;
             if k.session <> p_session and not exists (
                 select from {{schema}}.lock_waiter where resource = v_name and session <> k.session and holder <> v_holder
@@ -262,7 +280,7 @@ begin
             end if;
         end if;
         return query select i, s.* from {{schema}}.lock_state(v_name, v_holder) s;
-        if k.holder <> v_holder then
+        if k.holder is distinct from v_holder then
             if v_lives and i = 1 then
                 perform set_config('synchronous_commit', 'off', true); -- nothing was granted, and a lost place is taken again
             end if;
@@ -323,6 +341,147 @@ begin
     select k.epoch::bigint, k.token::bigint, encode(convert_to(k.holder, 'UTF8'), 'hex'), encode(convert_to(coalesce(k.value, ''), 'UTF8'), 'hex')
       from {{schema}}.lock k join {{schema}}.lock_session s on s.id = k.session
      where k.resource = convert_from(decode(p_name, 'hex'), 'UTF8') and s.expires_at > clock_timestamp();
+end $$;
+
+-- create_here makes what claim_here needs of resources: their fences, and rows of lock; and it raises the mark, which a
+-- function must not keep locked. It locks those rows before it makes a fence, so that a grant under way has committed,
+-- and later ones see the fence.
+create function {{schema}}.create_here(p_names text[], p_shard text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_name   text;
+    v_state  text;
+    v_detail json;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'fencekit: create_here needs READ COMMITTED' using errcode = 'ZF008';
+    end if;
+    lock table {{schema}}.resource in row exclusive mode;
+    perform {{schema}}.raise_durability(), {{schema}}.check_shard(p_shard);
+    select m.o_state, m.o_detail into v_state, v_detail
+      from {{schema}}.setting s, {{schema}}.pass_marks(s.epoch, greatest(nextval('{{schema}}.lock_token'),
+           (select max(r.token) + 1 from {{schema}}.resource r where r.epoch = s.epoch and r.name = any (array(select convert_from(decode(h, 'hex'), 'UTF8') from unnest(p_names) h))))) m;
+    if v_state is not null then
+        raise exception 'fencekit: no token can be drawn' using errcode = v_state, detail = v_detail::text;
+    end if;
+    for v_name in select n from (select convert_from(decode(h, 'hex'), 'UTF8') collate "C" as n from unnest(p_names) h) names order by n loop
+        perform {{schema}}.lock_row(v_name);
+        if not exists (select from {{schema}}.resource where name = v_name) then
+            perform {{schema}}.create_fence(v_name);
+        end if;
+    end loop;
+end $$;
+
+-- claim_here claims resources within the transaction that is to move their fences, unless they are owned or awaited,
+-- and returns the number, epoch, token and position of each fence. The fences stay locked until the transaction ends:
+-- until then nothing else moves them, and no lock of the resources is granted. It locks them in the order of their
+-- numbers, as seals do.
+--
+-- p_seqs and p_txs are as for claim. A grant whose transaction still runs is left to claim, which evicts it.
+create function {{schema}}.claim_here(p_names text[], p_holder text, p_tx bigint, p_shard text, p_seqs bigint[], p_txs bigint[]) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+declare
+    n          integer := cardinality(p_names);
+    v_names    text[] := array(select convert_from(decode(u.h, 'hex'), 'UTF8') from unnest(p_names) with ordinality u(h, place) order by u.place);
+    v_holder   text := convert_from(decode(p_holder, 'hex'), 'UTF8');
+    v_timeline integer := {{schema}}.timeline();
+    v_locked   cursor for select f as fence from {{schema}}.resource f where f.name = any (v_names) order by f.id for no key update; -- mutant: claim-here-does-not-lock
+    v_answers  text[];
+    v_token    bigint;
+    v_at       timestamptz;
+    v_hash     bytea;
+    i          integer;
+    k          {{schema}}.lock;
+    r          {{schema}}.resource;
+    s          {{schema}}.setting;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'fencekit: claim_here needs READ COMMITTED' using errcode = 'ZF008';
+    end if;
+    if (n > 0 and cardinality(p_seqs) = n and cardinality(p_txs) = n and p_tx is not null and octet_length(v_holder) between 1 and 256
+        -- Control characters, of ASCII and U+0080 to U+009F, forge lines.
+        and encode(decode(array_to_string(p_names, '') || p_holder, 'hex'), 'hex') !~ '^(..)*([01].|7f|c2[89].)') is not true then
+        raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
+    end if;
+    lock table {{schema}}.resource in row exclusive mode;
+    for v_fence in v_locked loop -- row by row: what is owned isn't locked while a later one is waited for
+        r := v_fence.fence;
+        i := array_position(v_names, r.name::text);
+        select * into strict s from {{schema}}.setting where one;
+        if (coalesce(s.shard, '') = p_shard) is not true then
+            perform {{schema}}.check_shard(p_shard);
+        end if;
+        select * into k from {{schema}}.lock where resource = r.name;
+        exit when not found;
+        if k.session is not null and exists (select from {{schema}}.lock_session o where o.id = k.session and o.expires_at > clock_timestamp())
+           or exists (select from {{schema}}.lock_waiter w join {{schema}}.lock_session o on o.id = w.session where w.resource = r.name and o.expires_at > clock_timestamp())
+           or not pg_try_advisory_xact_lock(r.id, (r.token & 2147483647)::integer) then
+            raise exception 'fencekit: the resource is owned or awaited' using errcode = 'ZF018';
+        end if;
+        if p_seqs[i] > 0 and (r.seq, r.tx) <> (p_seqs[i], p_txs[i]) and {{schema}}.lost(r.id, p_seqs[i], p_txs[i]) then
+            perform {{schema}}.reject('ZF004', r.id, s.epoch, 0, v_holder, 0);
+        end if;
+        v_token := greatest(nextval('{{schema}}.lock_token'), case when r.epoch = s.epoch then r.token + 1 end, case when k.epoch = s.epoch then k.token + 1 end);
+        if v_token <= greatest(r.token, k.token) + 1 then
+            perform setval('{{schema}}.lock_token', v_token); -- the token may travel, and the transaction be rolled back
+        end if;
+        if s.token = 0 or v_token > s.token + s.max_token_jump / 1024 then
+            raise exception 'fencekit: the mark is to be raised' using errcode = 'ZF017';
+        end if;
+        v_at := clock_timestamp();
+        update {{schema}}.resource f
+           set timeline = v_timeline, epoch = s.epoch, token = v_token, prev_token = r.token,
+               claim_seq = r.seq + 1, claimed_at = v_at, seq = r.seq + 1, tx = p_tx, sealed = '0', holder = v_holder,
+               hash = sha256(r.hash || int4send(r.id) || int8send(r.seq + 1) || 'c' || int8send(r.seq + 1) || int8send(p_tx)
+                             || xid8send(pg_current_xact_id()) || timestamptz_send(v_at)
+                             || int8send(s.epoch) || int8send(v_token) || int4send(v_timeline)
+                             || int4send(octet_length(v_holder)) || convert_to(v_holder, 'UTF8') || convert_to(r.name, 'UTF8'))
+         where f.id = r.id
+        returning hash into v_hash;
+        insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
+        values (r.id, 'c', r.seq + 1, r.seq + 1, p_tx, pg_current_xact_id(), v_at, v_hash, s.epoch, v_token, v_timeline, v_holder, r.name);
+        v_answers[i] := concat_ws(' ', r.id, s.epoch, v_token, r.seq + 1);
+    end loop;
+    if cardinality(array_remove(v_answers, null)) = n is not true then
+        raise exception 'fencekit: a resource has no fence yet' using errcode = 'ZF017';
+    end if;
+    perform set_config('fencekit.guarded', E'\n' || array_to_string(v_names, E'\n') || E'\n', true); -- for note_write
+    return array_to_string(v_answers, ' ');
+end $$;
+
+-- silent_here lists the backends that have claimed resources by claim_here and wait for their client within a
+-- statement, as in COPY FROM STDIN, or in the middle of a message. No timeout of the server bounds that.
+create function {{schema}}.silent_here(p_names text[]) returns setof text
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    return query
+    select concat_ws(' ', l.pid, l.virtualtransaction, a.query_start, c.bytes_processed)
+      from {{schema}}.resource r
+      join pg_locks l
+        on l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ExclusiveLock' and l.classid::bigint = r.id and l.objid::bigint = (r.token & 2147483647)
+       and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      join pg_stat_activity a on a.pid = l.pid and a.state = 'active' and a.wait_event = 'ClientRead'
+      left join pg_stat_progress_copy c on c.pid = l.pid
+     where r.name = any (array(select convert_from(decode(h, 'hex'), 'UTF8') from unnest(p_names) h));
+end $$;
+
+-- evict_here terminates those of them whose clients send nothing for p_silent_ms. It runs with the caller's rights, by
+-- which the server shows and ends sessions.
+create function {{schema}}.evict_here(p_names text[], p_silent_ms bigint, out evicted integer, out denied integer)
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    v_silent text[] := array(select {{schema}}.silent_here(p_names));
+begin
+    evicted := 0;
+    denied := 0;
+    if v_silent = '{}' then
+        return;
+    end if;
+    perform pg_sleep(p_silent_ms / 1000.0);
+    select count(*) filter (where pg_terminate_backend(split_part(s, ' ', 1)::integer)) into evicted
+      from {{schema}}.silent_here(p_names) s where s = any (v_silent);
+exception when insufficient_privilege then
+    denied := 1;
 end $$;
 
 revoke all on all functions in schema {{schema}} from public;

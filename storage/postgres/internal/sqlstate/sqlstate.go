@@ -23,6 +23,8 @@ const (
 	OtherShard   = "ZF014"
 	Unguarded    = "ZF015"
 	Standby      = "ZF016"
+	NoFence      = "ZF017"
+	Held         = "ZF018"
 	NoCreateRole = "ZF020"
 )
 
