@@ -57,7 +57,7 @@ func TestNewOnPostgres_NeedsNoEtcdAndNoSuperuser(t *testing.T) {
 		require.NoError(t, err)
 	})
 	of := newOnPostgres(t, owner, nil)
-	require.ErrorIs(t, guard.Do(t.Context(), of, "sku/42", nothing), fence.ErrUnavailable)
+	require.ErrorIs(t, guard.Do(t.Context(), of, "sku/42", nothing), postgres.ErrNotReady)
 	require.NoError(t, of.Migrate(t.Context()))
 	roles := postgres.Roles{App: fmt.Sprintf("app-%x", rand.Uint64())}
 	require.NoError(t, postgres.GrantRoles(t.Context(), owner, "", roles))

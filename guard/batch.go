@@ -22,22 +22,22 @@ func (c *call[Tx]) runBatch() error {
 }
 
 func (c *call[Tx]) share() error {
-	g := c.guard
-	switch err := g.take(c.ctx, &c.held, c); {
+	switch err := c.take(c); {
 	case err == errTaken:
 		return c.ended
 	case err != nil:
-		c.noteRun(c.held.states)
 		return err
 	case c.alone:
 		return errRunsAgain
 	}
-	c.noteRun(c.held.states)
-	t := c.begins(bounds{limit: g.cfg.MaxRun})
-	t.shares = !c.held.states[0].backoff.nextAlone()
+	t := c.begins(bounds{limit: c.guard.cfg.MaxRun})
+	t.shares = !c.states[0].line.backoff.nextAlone()
 	err := t.runShared()
-	if len(t.calls) > 1 {
+	switch {
+	case len(t.calls) > 1:
 		return c.ended
+	case err == storage.ErrHeld:
+		return errRunsAgain
 	}
 	return err
 }
@@ -77,7 +77,7 @@ func (t *transaction[Tx]) end(outcome error) {
 	}
 	s := t.states[0]
 	s.unreported = s.unreported || failed
-	s.backoff.noteEnd(failed, len(t.calls), blamed != nil)
+	s.line.backoff.noteEnd(failed, len(t.calls), blamed != nil)
 	for i, w := range t.taken {
 		if t.calls[i+1].alone {
 			w.offer = nil

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -47,6 +49,29 @@ func TestClose_FailsWaitingCallsAndWaitsForRunningOnes(t *testing.T) {
 		require.Zero(t, guard.Lines(g))
 		require.NoError(t, g.Close(t.Context()))
 		time.Sleep(time.Hour)
+	})
+}
+
+type busyStore struct{ *memory.Store }
+
+func (busyStore) Beside(fence.Locker) func() string { return func() string { return "a" } }
+
+func (busyStore) BeginOwn(ctx context.Context, _ ...storage.Claim) (storage.Txn[*memory.Tx], []storage.Claim, error) {
+	<-ctx.Done()
+	return nil, nil, storage.ErrBusy
+}
+
+func TestClose_EndsTheWaitForAnotherProcessesTransaction(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.on(busyStore{w.store}, &guard.Config{StoreTimeout: time.Hour})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, guard.Do(ctx, g, sku, increment("n")), context.DeadlineExceeded)
+		waiting := make(chan error, 1)
+		go func() { waiting <- guard.Do(t.Context(), g, sku, increment("n")) }()
+		synctest.Wait()
+		require.NoError(t, g.Close(t.Context()))
+		require.ErrorIs(t, <-waiting, guard.ErrClosed)
 	})
 }
 

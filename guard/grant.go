@@ -28,7 +28,9 @@ type grantState struct {
 	unreported bool
 	raised     bool // later grants are above the fence that rejected this one
 	atOnce     bool
-	backoff    backoff
+	own        bool // the transaction makes the claim
+	alone      bool // nothing had moved the fence since this process did
+	awaited    bool // another process waited until the lease was released
 
 	// Guarded by lines.mu.
 	overrun   bool          // released while a function still runs: no other call may begin
@@ -96,7 +98,11 @@ type memory struct {
 type past struct {
 	at         storage.Position // of the fence; zero if unknown
 	superseder *fence.Grant     // of this process's last grant; or nil
+	alone      int              // how many calls in a row claimed by themselves and found that nothing had moved the fence since
 }
+
+// keepAfter is how many such calls make the process keep the resource: they show that no other process uses it.
+const keepAfter = 8
 
 func newMemory() *memory {
 	return &memory{seen: map[string]past{}, doubts: map[string]doubt{}}
@@ -126,6 +132,12 @@ func (m *memory) note(s *grantState) {
 	r := s.rejected
 	if r != nil && r.Reason == storage.ReasonWentBack && !s.unreported {
 		p.at = storage.Position{}
+	}
+	switch {
+	case s.own && s.alone:
+		p.alone++
+	case s.own, s.awaited:
+		p.alone = 0
 	}
 	if s.line != nil {
 		p.superseder = nil

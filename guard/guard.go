@@ -4,7 +4,7 @@
 // The database keeps a fence for each resource: the grant that has it, and a position, which every claim,
 // commit and void of an unknown outcome moves by one.
 //
-//   - G1: no function runs under a grant before the grant's claim has committed.
+//   - G1: no function runs under a grant before the grant's claim has committed, or its own transaction has made it.
 //   - G2: a transaction commits only if each fence is where its grant left it.
 //   - G3: after a claim no transaction of an earlier grant commits, and what is read under the claim
 //     includes everything that earlier ones committed.
@@ -36,7 +36,10 @@ import (
 // Calls for one resource run one after another, in order of arrival, also across processes that share the lock
 // service; calls for different resources don't wait for each other. Each runs on its caller's goroutine. The Guard
 // keeps a resource from call to call ([Config].KeepFor) until another process waits for it or, while calls wait
-// here, for 100 ms more. If the lock service doesn't answer a call, the calls that wait behind it in this process
+// here, for 100 ms more. If the store is a [storage.Claimer] beside the lock service, as storage/postgres with package
+// pglock, Do, Value and Exec claim a resource in their own transactions until eight in a row have found that no other
+// process used it; the order among processes is then that in which the database gives the fence's row, and a call
+// waits with a connection. If the lock service doesn't answer a call, the calls that wait behind it in this process
 // fail too.
 //
 // A function must not call its own Guard. With the function's context the call fails with ErrInvalid; with another
@@ -47,6 +50,9 @@ type Guard[Tx any] struct {
 	lines  *lines
 	memory *memory
 	report *reporter
+
+	claimer   storage.Claimer[Tx] // nil unless calls can claim in their own transactions
+	newHolder func() string
 }
 
 // New returns a Guard that locks with locker and writes through store. It closes neither; close the Guard
@@ -62,7 +68,13 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	}
 	memory, report := newMemory(), newReporter(filled.Observers, filled.Logger)
 	lines := newLines(locker, filled.KeepFor, filled.StoreTimeout, memory, report)
-	return &Guard[Tx]{cfg: filled, store: store, lines: lines, memory: memory, report: report}, nil
+	g := &Guard[Tx]{cfg: filled, store: store, lines: lines, memory: memory, report: report}
+	if claimer, ok := store.(storage.Claimer[Tx]); ok && locker != nil {
+		if g.newHolder = claimer.Beside(locker); g.newHolder != nil {
+			g.claimer = claimer
+		}
+	}
+	return g, nil
 }
 
 // Check reports whether lock service and store can be used as they are, and returns what is wrong with either, joined:

@@ -27,6 +27,24 @@ type held struct {
 	state  [1]*grantState
 }
 
+// takeTurns takes the missing turns alone. It returns errTaken if another call has taken offer meanwhile.
+func (h *held) takeTurns(ctx context.Context, offer any) error {
+	if h.turns == nil {
+		h.turns = h.turn[:0]
+	}
+	for _, resource := range h.resources[len(h.turns):] {
+		l, err := h.lines.takeTurn(ctx, resource, offer)
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			return errTaken
+		}
+		h.turns = append(h.turns, l)
+	}
+	return nil
+}
+
 // take takes the missing turns and sets states to usable leases. Before it acquires one anew, it passes on the
 // turns at later resources. It returns errTaken if another call has taken offer meanwhile.
 func (h *held) take(ctx context.Context, offer any) error {
@@ -189,12 +207,12 @@ const releaseTimeout = 5 * time.Second
 
 func (t *lines) release(ctx context.Context, l *line) {
 	s := l.lease
-	t.memory.givenUp(s)
 	t.mu.Lock()
-	l.lease = nil
+	l.lease, s.awaited = nil, s.contended > 0
 	t.busy.Add(1)
 	t.stopExpiry(s)
 	t.mu.Unlock()
+	t.memory.givenUp(s)
 	released := make(chan struct{})
 	go func() {
 		defer close(released)
@@ -229,7 +247,9 @@ func (t *lines) releaseEarly(s *grantState) {
 	t.mu.Lock()
 	s.overrun = true
 	t.mu.Unlock()
-	go releaseLease(s.lease)
+	if s.lease != nil {
+		go releaseLease(s.lease)
+	}
 }
 
 func (t *lines) releaseAndPass(ctx context.Context, l *line) {

@@ -44,6 +44,7 @@ type line struct {
 	lines    *lines
 	resource string
 	lease    *grantState // written with the turn and lines.mu, read with either
+	backoff  backoff     // used with the turn
 
 	// Guarded by lines.mu.
 	waiting   queue

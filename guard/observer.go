@@ -34,7 +34,7 @@ type Observer struct {
 	// Released: the Guard gave up a grant. err is the lock service's answer, or context.DeadlineExceeded if there
 	// was none within 5 s; the release then goes on in the background, and at the latest the lease runs out.
 	Released func(grant fence.Grant, err error)
-	// Claimed: a claim raised the fence to the grant.
+	// Claimed: a claim raised the fence to the grant; not one that an operation's own transaction made.
 	Claimed func(ctx context.Context, grant fence.Grant, took time.Duration)
 	// Rejected: the fence rejected a grant.
 	Rejected func(ctx context.Context, rejection *RejectedError)

@@ -20,6 +20,7 @@ type call[Tx any] struct {
 	own    transaction[Tx]
 
 	held  held
+	locks bool  // needs locks: it can't claim in its own transaction
 	alone bool  // shares no further transaction
 	ended error // after a shared transaction: what the call returns, or errRunsAgain
 }
@@ -48,6 +49,7 @@ func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	}
 	return c.observed(ctx, g, c.Resources, func() error {
 		c.held.lines, c.held.resources, c.held.atOnce = g.lines, c.Resources, c.releaseAtOnce
+		c.locks = g.claimer == nil || c.once != nil || c.ReadOnly
 		defer c.held.passOn(c.ctx, 0)
 		once := c.runAlone
 		if batch, ok := c.op.(storage.BatchOp[Tx]); ok && len(c.Resources) == 1 && !c.ReadOnly && batch.Shares() {
@@ -58,12 +60,51 @@ func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 }
 
 func (c *call[Tx]) runAlone() error {
-	err := c.guard.take(c.ctx, &c.held, nil)
-	c.noteRun(c.held.states)
-	if err != nil {
-		return err
+	for {
+		if err := c.take(nil); err != nil {
+			return err
+		}
+		if err := c.begins(bounds{limit: c.guard.cfg.MaxRun}).run(); err != storage.ErrHeld {
+			return err
+		}
 	}
-	return c.begins(bounds{limit: c.guard.cfg.MaxRun}).run()
+}
+
+// take takes what the call's transaction needs: turns, if that is to claim by itself, else also claimed leases.
+func (c *call[Tx]) take(offer any) error {
+	g := c.guard
+	if !c.locks {
+		if err := c.held.takeTurns(c.ctx, offer); err != nil {
+			return err
+		}
+		if c.states = c.ownStates(); c.states != nil {
+			return nil
+		}
+	}
+	err := g.take(c.ctx, &c.held, offer)
+	c.noteRun(c.held.states)
+	return err
+}
+
+// ownStates returns nil if a resource is kept, or if no other process uses any, so that all can be kept.
+func (c *call[Tx]) ownStates() grantStates {
+	g := c.guard
+	states, holder := make(grantStates, len(c.held.turns)), g.newHolder()
+	keeps := g.cfg.KeepFor > 0 && !c.releaseAtOnce
+	for i, l := range c.held.turns {
+		if l.lease != nil {
+			return nil
+		}
+		past := g.memory.of(l.resource)
+		keeps = keeps && past.alone >= keepAfter
+		states[i] = &grantState{line: l, own: true}
+		states[i].claim.Grant.Resource, states[i].claim.Grant.Holder = l.resource, holder
+		states[i].claim.Position = past.at
+	}
+	if keeps {
+		return nil
+	}
+	return states
 }
 
 func (c *call[Tx]) runUnder(states grantStates, b bounds) error {
@@ -133,16 +174,21 @@ func (c *call[Tx]) begins(b bounds) *transaction[Tx] {
 	return t
 }
 
-func (t *transaction[Tx]) run() error {
+func (t *transaction[Tx]) run() (err error) {
 	c := t.leader
-	run := c.guard.lines.newContext(c.ctx, c.Grants)
+	begin := t.begin
+	if t.states[0].own {
+		begin = t.beginOwn
+		defer func() { t.noteOwn(err) }()
+	}
+	run := c.guard.lines.newContext(c.ctx, t.states.grants())
 	defer run.finish(nil)
 	if c.once != nil {
 		if repeated, err := c.recall(run); repeated || err != nil {
 			return err
 		}
 	}
-	txn, err := t.begin(run)
+	txn, err := begin(run)
 	if err != nil {
 		return err
 	}
@@ -196,6 +242,51 @@ func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error
 		t.takeQueue()
 	}
 	return txn, nil
+}
+
+// beginOwn waits for transactions of other processes for as long as the call's context lasts, and for each answer for
+// StoreTimeout.
+func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
+	c, g := t.leader, t.leader.guard
+	defer context.AfterFunc(g.lines.closing, func() { run.end(ErrClosed) })()
+	for {
+		bound := g.bound(run)
+		txn, claims, err := g.claimer.BeginOwn(run, t.states.claims()...)
+		bound.Stop()
+		switch {
+		case err == storage.ErrHeld:
+			c.locks, c.held.atOnce = true, true
+			return nil, err
+		case err == storage.ErrBusy && run.Err() == nil:
+			continue
+		case err == storage.ErrBusy:
+			return nil, withCause(run, fmt.Errorf("guard: %s: gave up waiting behind a call of another process: %w", names(t.states.grants()), run.Err()))
+		case err != nil:
+			c.noteRun(t.states)
+			return nil, g.stepFailed(run, t.states, "claim", err)
+		}
+		for i, s := range t.states {
+			s.alone = s.claim.Seq > 0 && claims[i].Seq == s.claim.Seq+1
+			s.claim = claims[i] // s.claimed is set by COMMIT
+		}
+		c.noteRun(t.states)
+		run.grants = c.Grants
+		if t.shares {
+			t.takeQueue()
+		}
+		return txn, nil
+	}
+}
+
+// noteOwn remembers what became of claims that the transaction made. Without a COMMIT their positions are nobody's;
+// after a panic there is no err either.
+func (t *transaction[Tx]) noteOwn(err error) {
+	for _, s := range t.states {
+		if err != nil || !s.claimed {
+			s.claim.Position = storage.Position{}
+		}
+		t.leader.guard.memory.givenUp(s)
+	}
 }
 
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
@@ -319,8 +410,8 @@ func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step str
 func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err error) error {
 	for _, s := range states {
 		if rejection := rejectionOf(err, s.claim.Grant); rejection != nil {
-			rejection.Travelled = rejection.Travelled || s.lease == nil
-			if s.lease != nil {
+			rejection.Travelled = rejection.Travelled || s.line == nil && s.lease == nil
+			if s.line != nil || s.lease != nil {
 				g.lines.nameRemedy(rejection)
 			}
 			g.report.rejected(ctx, rejection)

@@ -1,0 +1,467 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/pglock"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func unseen(resources ...string) (seen []storage.Claim) {
+	for _, r := range resources {
+		seen = append(seen, storage.Claim{Grant: fence.Grant{Resource: r, Holder: "own"}})
+	}
+	return seen
+}
+
+type ownTxn struct {
+	storage.Txn[pgx.Tx]
+	claims []storage.Claim
+}
+
+func claimHere(t testing.TB, store *postgres.Store, seen ...storage.Claim) (ownTxn, error) {
+	txn, claims, err := store.BeginOwn(t.Context(), seen...)
+	return ownTxn{txn, claims}, err
+}
+
+func beginOwn(t testing.TB, store *postgres.Store, seen ...storage.Claim) ownTxn {
+	t.Helper()
+	o, err := claimHere(t, store, seen...)
+	require.NoError(t, err)
+	t.Cleanup(func() { o.Rollback(context.Background()) })
+	return o
+}
+
+func (o ownTxn) write(t testing.TB, op storage.Op[pgx.Tx]) []storage.Claim {
+	t.Helper()
+	require.NoError(t, o.Run(t.Context(), op))
+	claims, err := o.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	return claims
+}
+
+func ownAttempt(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], seen ...storage.Claim) error {
+	if seen == nil {
+		seen = unseen(resource)
+	}
+	txn, _, err := store.BeginOwn(ctx, seen...)
+	if err != nil {
+		return err
+	}
+	defer txn.Rollback(ctx)
+	if err := txn.Run(ctx, op); err != nil {
+		return err
+	}
+	_, err = txn.Commit(ctx, nil)
+	return err
+}
+
+func fences(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	return query[string](t, pool, "select concat((select string_agg(f::text, '' order by id) from fence.resource f), (select count(*) from fence.history), (select count(*) from fence.rejection))")
+}
+
+// newLocker returns a Locker whose leases outlive the test.
+func newLocker(t testing.TB, pool *pgxpool.Pool) *pglock.Locker {
+	t.Helper()
+	locker, err := pglock.New(pool, &pglock.Config{TTL: time.Hour})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Close(context.Background()) })
+	return locker
+}
+
+func newOwnGuard(t testing.TB, pool *pgxpool.Pool, store storage.Store[pgx.Tx], cfg *guard.Config) *guard.Guard[pgx.Tx] {
+	t.Helper()
+	g, err := guard.New(newLocker(t, pool), store, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	return g
+}
+
+func TestBeginOwn_IsAloneWithTheFence(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	impatient := newStore(t, openPool(t, pool.Config().ConnString(), unnamed), postgres.Config{}.With(postgres.Times{Lock: time.Millisecond}))
+	for i, end := range []func(ownTxn){
+		func(o ownTxn) { o.write(t, add("x", 1)) },
+		func(o ownTxn) { o.Rollback(t.Context()) },
+	} {
+		first := beginOwn(t, store, unseen(resource)...)
+		_, err := claimHere(t, impatient, unseen(resource)...)
+		require.Same(t, storage.ErrBusy, err)
+		later := background(func() (ownTxn, error) { return claimHere(t, store, unseen(resource)...) })
+		waiting(t, pool, "transactionid")
+		end(first)
+		second := receive(t, later)
+		require.NoError(t, second.err)
+		require.Greater(t, second.value.claims[0].Grant.Token, first.claims[0].Grant.Token)
+		second.value.write(t, add("x", 1))
+		holds(t, pool, "x", []int64{2, 3}[i])
+	}
+	require.Equal(t, []storage.EntryKind{"claim", "write", "claim", "write", "claim", "write"}, kinds(t, store))
+	verifyChain(t, pool)
+}
+
+// Whoever owns or awaits the lock goes first, unless its session is over.
+func TestBeginOwn_GivesWayToLocks(t *testing.T) {
+	t.Parallel()
+	const (
+		acquire = "select fence.lock_open(7, '61', 3600000); select fence.lock_acquire(7, 1, '{736b752f31}', '{61}', '', true); "
+		await   = "select fence.lock_open(7, '61', 3600000); insert into fence.lock_waiter (resource, session, holder) values ('sku/1', 7, 'a'); "
+		expire  = "update fence.lock_session set expires_at = clock_timestamp(); "
+	)
+	for sql, held := range map[string]bool{
+		acquire: true, acquire + expire: false, acquire + "select fence.lock_end(7)": false,
+		await: true, await + expire: false, await + "delete from fence.lock_session": false,
+		strings.Replace(await, "sku/1", "sku/2", 1): false,
+	} {
+		t.Run(sql, func(t *testing.T) {
+			t.Parallel()
+			pool, store := fresh(t, nil)
+			mustExec(t, pool, "insert into fence.lock (resource, epoch, token) values ('sku/1', 1, 100); "+sql)
+			o, err := claimHere(t, store, unseen(resource)...)
+			if held {
+				require.Same(t, storage.ErrHeld, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Greater(t, o.write(t, set("x", 1))[0].Grant.Token, query[fence.Token](t, pool, "select token from fence.lock"))
+		})
+	}
+}
+
+func TestBeginOwn_GivesWayToATransactionUnderTheFencesGrant(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	kept := claim(t, store, grant(1<<32, "a"))
+	for range 2 {
+		txn := begin(t, store, kept)
+		_, err := claimHere(t, store, unseen(resource)...)
+		require.Same(t, storage.ErrHeld, err)
+		require.NoError(t, txn.Run(t.Context(), add("x", 1)))
+		moved, err := txn.Commit(t.Context(), nil)
+		require.NoError(t, err)
+		kept = moved[0]
+	}
+	late := connect(t, store, kept) // and begins behind the claim
+	o := beginOwn(t, store, unseen(resource)...)
+	require.Greater(t, o.claims[0].Grant.Token, kept.Grant.Token)
+	o.write(t, add("x", 1))
+	require.ErrorIs(t, late.Run(t.Context(), add("x", 1)), storage.ErrStaleToken)
+	holds(t, pool, "x", 3)
+}
+
+// The first use of a name by a lock and by such a transaction: create_here waits for the grant under way.
+func TestBeginOwn_SeesTheFirstGrantOfAName(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	mustExec(t, pool, "select fence.lock_open(7, '61', 3600000)")
+	granting := locked(t, pool, "select fence.lock_acquire(7, 1, '{736b752f31}', '{61}', '', false)")
+	later := background(func() (ownTxn, error) { return claimHere(t, store, unseen(resource)...) })
+	waiting(t, pool, "transactionid")
+	require.NoError(t, granting.Commit(t.Context()))
+	require.Same(t, storage.ErrHeld, receive(t, later).err)
+	mustExec(t, pool, "select fence.lock_release(7, 2, '736b752f31', '61')")
+	require.Greater(t, beginOwn(t, store, unseen(resource)...).claims[0].Grant.Token, query[fence.Token](t, pool, "select token from fence.lock"))
+}
+
+// While such a transaction is open no lock is granted. When it ends, whoever waits for the lock goes first.
+func TestBeginOwn_ExcludesLocks(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	locker := newLocker(t, pool)
+	for _, end := range []func(ownTxn){
+		func(o ownTxn) { o.write(t, set("x", 1)) },
+		func(o ownTxn) { o.Rollback(t.Context()) },
+	} {
+		o := beginOwn(t, store, unseen(resource)...)
+		_, err := locker.TryAcquire(t.Context(), resource)
+		require.ErrorIs(t, err, fence.ErrLocked)
+		acquired := background(func() (fence.Lease, error) { return locker.Acquire(context.Background(), resource) })
+		eventually(t, pool, "select count(*) = 1 from fence.lock_waiter")
+		later := background(func() (ownTxn, error) { return claimHere(t, store, unseen(resource)...) })
+		waiting(t, pool, "transactionid")
+		end(o)
+		require.Same(t, storage.ErrHeld, receive(t, later).err)
+		lease := receive(t, acquired)
+		require.NoError(t, lease.err)
+		require.Greater(t, lease.value.Grant().Token, o.claims[0].Grant.Token)
+		require.NoError(t, lease.value.Release(t.Context()))
+	}
+}
+
+// What fails leaves no trace, not even on the connection.
+func TestOwn_LeavesNothingOfAFailure(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, migrated(t), single)
+	store := newStore(t, pool, nil)
+	g := newOwnGuard(t, pool, store, &guard.Config{KeepFor: -1})
+	adds := func(ctx context.Context, tx pgx.Tx) error { return add("x", 1)(ctx, tx) }
+	require.NoError(t, guard.Do(t.Context(), g, resource, adds))
+	before, pid := fences(t, pool), query[int](t, pool, backend)
+	for name, c := range map[string]struct {
+		then func(cancel context.CancelFunc) error
+		want error
+	}{
+		"it fails":         {func(context.CancelFunc) error { return errors.ErrUnsupported }, errors.ErrUnsupported},
+		"it panics":        {func(context.CancelFunc) error { panic("boom") }, nil},
+		"its context ends": {func(cancel context.CancelFunc) error { cancel(); return nil }, context.Canceled},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		call := func() error {
+			return guard.Do(ctx, g, resource, func(ctx context.Context, tx pgx.Tx) error {
+				return errors.Join(adds(ctx, tx), c.then(cancel))
+			})
+		}
+		if c.want == nil {
+			require.Panics(t, func() { _ = call() }, name)
+		} else {
+			require.ErrorIs(t, call(), c.want, name)
+		}
+		cancel()
+		require.Equal(t, before, fences(t, pool), name)
+		require.Equal(t, pid, query[int](t, pool, backend), name)
+		require.NoError(t, guard.Do(t.Context(), g, resource, adds), name)
+		before = fences(t, pool)
+	}
+	holds(t, pool, "x", 4)
+	require.ErrorIs(t, guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error { return statement("commit")(ctx, tx) }), guard.ErrTxEnded)
+	require.NoError(t, guard.Do(t.Context(), g, resource, adds))
+	verifyChain(t, pool)
+	unprotected(t, pool, "with last as (update fence.resource set tx = tx + 1 returning id, seq) update fence.history h set tx = tx + 1 from last where (h.resource, h.seq) = (last.id, last.seq)")
+	requireRejected(t, guard.Do(t.Context(), g, resource, adds), storage.ReasonWentBack)
+	require.NoError(t, guard.Do(t.Context(), g, resource, adds), "it goes on from what is there")
+}
+
+// As long as the transaction runs, nothing can say what becomes of it; once it has ended, that stays true.
+func TestOwn_InDoubtIsResolved(t *testing.T) {
+	t.Parallel()
+	for name, deliver := range map[string]bool{"applied": true, "not applied": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t, pgx.ReadCommitted)
+			beginOwn(t, f.store, unseen(resource)...).write(t, set("x", 1))
+			hold := pgproxy.HoldCommit()
+			f.proxy.OnCommit(func(string) *pgproxy.Action { return hold })
+			o := beginOwn(t, f.store, unseen(resource)...)
+			require.NoError(t, o.Run(t.Context(), set("x", 2)))
+			_, err := o.Commit(t.Context(), nil)
+			d := inDoubt(t, err)
+			require.NoError(t, hold.Wait(t.Context()))
+			impatient := newStore(t, f.pool, postgres.Config{}.With(postgres.Times{Lock: time.Millisecond}))
+			bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err = impatient.Resolve(bounded, d)
+			require.ErrorContains(t, err, "55P03")
+			if deliver {
+				_, err = hold.Deliver(t.Context())
+				require.NoError(t, err)
+			} else {
+				require.NoError(t, hold.Drop(t.Context()))
+			}
+			f.resolves(t, d, deliver)
+			beginOwn(t, f.direct, unseen(resource)...).write(t, add("x", 10))
+			f.resolves(t, d, deliver)
+			holds(t, f.pool, "x", map[bool]int64{true: 12, false: 11}[deliver])
+			require.Empty(t, recorded(t, f.direct))
+			verifyChain(t, f.pool)
+		})
+	}
+}
+
+func TestBeginOwn_NoticesThatTheDatabaseWentBack(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	seen := unseen(resource)[0]
+	seen.Position = written(t, store, grant(5, "a"), 3).Position
+	beyond, other := seen, seen
+	beyond.Seq++
+	other.Tx++
+	for _, lost := range []storage.Claim{beyond, other} {
+		_, err := claimHere(t, store, lost)
+		requireRejected(t, err, storage.ReasonWentBack)
+	}
+	require.Equal(t, seen.Grant, recorded(t, store)[0].Grant)
+	last := beginOwn(t, store, seen).write(t, set("x", 9))[0]
+	unprotected(t, pool, "delete from fence.resource")
+	require.Equal(t, last.Seq+1, beginOwn(t, store, last).write(t, set("x", 10))[0].Seq-1, "rebuilt from its history")
+	outdated(t, pool, 1)
+	_, err := store.Prune(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, seqs(t, pool)[0], seen.Seq)
+	beginOwn(t, store, seen)
+}
+
+func TestBeginOwn_IsOfTheMarksEpoch(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	claim(t, store, grant(jump/2, "a"))
+	mustExec(t, pool, "update fence.setting set epoch = 2, token = 0")
+	g := beginOwn(t, store, unseen(resource)...).write(t, set("x", 1))[0].Grant
+	require.EqualValues(t, 2, g.Epoch)
+	require.Less(t, g.Token, fence.Token(jump/2))
+	require.NotZero(t, query[int64](t, pool, "select token from fence.setting"))
+}
+
+// A transaction of several locks existing fences in the order of their numbers, and creates missing ones in the order
+// of their names: what it waits for never waits for it.
+func TestBeginOwn_OfSeveralIsAllOrNone(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	claim(t, store, grantOf("b", 1))
+	creating := locked(t, pool, "select fence.lock_row('a')")
+	later := background(func() (ownTxn, error) { return claimHere(t, store, unseen("b", "a")...) })
+	waiting(t, pool, "transactionid")
+	mustExec(t, pool, "select set_config('lock_timeout', '1', true), fence.lock_row('b')")
+	require.NoError(t, creating.Rollback(t.Context()))
+	first := receive(t, later)
+	require.NoError(t, first.err)
+	moved := first.value.write(t, set("x", 1))
+	require.Equal(t, []string{"b", "a"}, []string{moved[0].Grant.Resource, moved[1].Grant.Resource})
+	require.Equal(t, []int64{3, 2}, []int64{moved[0].Seq, moved[1].Seq})
+
+	other := locked(t, pool, "select from fence.resource where name = 'b' for no key update")
+	later = background(func() (ownTxn, error) { return claimHere(t, store, unseen("b", "a")...) })
+	waiting(t, pool, "transactionid")
+	mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")
+	require.NoError(t, other.Rollback(t.Context()))
+	second := receive(t, later)
+	require.NoError(t, second.err)
+	before := fences(t, pool)
+	second.value.Rollback(t.Context())
+	require.Equal(t, before, fences(t, pool))
+	mustExec(t, pool, "select fence.lock_open(7, '61', 3600000); select fence.lock_acquire(7, 1, '{61}', '{61}', '', false)")
+	_, err := claimHere(t, store, unseen("b", "a")...)
+	require.Same(t, storage.ErrHeld, err)
+	verifyChain(t, pool)
+}
+
+func TestBeside_NeedsTheLocksOfThisSchema(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	locker := newLocker(t, pool)
+	require.NotEqual(t, store.Beside(locker)(), store.Beside(locker)())
+	elsewhere, err := pglock.New(pool, &pglock.Config{Schema: "elsewhere"})
+	require.NoError(t, err)
+	for _, s := range []*postgres.Store{newStore(t, newPool(t), nil), newStore(t, pool, at(pgx.RepeatableRead)), newStore(t, pool, at(pgx.Serializable))} {
+		require.Nil(t, s.Beside(locker))
+	}
+	require.Nil(t, store.Beside(elsewhere))
+	require.Nil(t, store.Beside(new(etcd.Locker)))
+}
+
+// A Hold on another process excludes such calls: they wait for it in the queue of the lock.
+func TestOwn_WaitsForAHold(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	a, b := newOwnGuard(t, pool, store, nil), newOwnGuard(t, pool, store, nil)
+	var done <-chan result[struct{}]
+	require.NoError(t, guard.Hold(t.Context(), a, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
+		done = background(func() (struct{}, error) {
+			return struct{}{}, guard.Do(context.Background(), b, resource, add("x", 1))
+		})
+		eventually(t, pool, "select count(*) = 1 from fence.lock_waiter")
+		return guard.Do(ctx, h, resource, set("x", 1))
+	}))
+	require.NoError(t, receive(t, done).err)
+	holds(t, pool, "x", 2)
+}
+
+func TestOwn_IsSharedByBatches(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	finished, queued := make(chan guard.Operation, 3), make(chan int, 10)
+	g := newOwnGuard(t, pool, store, &guard.Config{Observers: []*guard.Observer{{
+		Finished: func(_ context.Context, o guard.Operation) { finished <- o },
+		Queued:   func(_ context.Context, _ string, delta int) { queued <- delta },
+	}}})
+	first := beginOwn(t, store, unseen(resource)...)
+	insert := func(key string) <-chan result[struct{}] {
+		return background(func() (struct{}, error) {
+			return struct{}{}, guard.Exec(context.Background(), g, resource, inserts(key))
+		})
+	}
+	done := []<-chan result[struct{}]{insert("a")}
+	waiting(t, pool, "transactionid")
+	for _, key := range []string{"b", "c"} {
+		done = append(done, insert(key))
+		require.Equal(t, 1, receive(t, queued))
+	}
+	first.Rollback(t.Context())
+	for i, c := range done {
+		require.NoError(t, receive(t, c).err)
+		o := receive(t, finished)
+		require.Equal(t, 3, o.BatchSize)
+		require.Equal(t, query[string](t, pool, "select concat_ws(' ', epoch, token, holder) from fence.resource"), fmt.Sprint(o.Grants[0].Epoch, o.Grants[0].Token, " ", o.Grants[0].Holder), i)
+	}
+	require.Equal(t, []storage.EntryKind{"claim", "write"}, kinds(t, store))
+}
+
+// Eight calls that find no other process's move make the process keep the resource, until another one wants it.
+func TestOwn_KeepsWhatNoOtherProcessUses(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	g, other := newOwnGuard(t, pool, store, nil), newOwnGuard(t, pool, store, nil)
+	const owners = "select count(*) from fence.lock where session is not null"
+	n := int64(0)
+	calls := func(times int) {
+		for range times {
+			n++
+			require.NoError(t, guard.Do(t.Context(), g, resource, set("x", n)))
+		}
+	}
+	calls(8) // the first had seen nothing
+	require.NoError(t, guard.Do(t.Context(), other, resource, set("y", 1)))
+	calls(9)
+	require.EqualValues(t, 0, query[int](t, pool, owners))
+	calls(1)
+	require.EqualValues(t, 1, query[int](t, pool, owners))
+	require.NoError(t, guard.Do(t.Context(), other, resource, set("y", 1)))
+	eventually(t, pool, "select count(*) = 0 from fence.lock where session is not null")
+	calls(1)
+	require.EqualValues(t, 0, query[int](t, pool, owners))
+	holds(t, pool, "x", n)
+}
+
+// No timeout of the server ends a COPY whose client sends nothing.
+func TestOwn_EndsASilentCopy(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	impatient := newStore(t, openPool(t, pool.Config().ConnString(), unnamed), postgres.Config{}.With(postgres.Times{Lock: 100 * time.Millisecond, Idle: 200 * time.Millisecond}))
+	silent := make(chan struct{})
+	first := beginOwn(t, store, unseen(resource)...)
+	stopped := background(func() (struct{}, error) {
+		return struct{}{}, first.Run(t.Context(), storage.Func[pgx.Tx](func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key"}, pgx.CopyFromFunc(func() ([]any, error) {
+				<-silent
+				return nil, nil
+			}))
+			return err
+		}))
+	})
+	eventually(t, pool, "select count(*) = 1 from pg_stat_progress_copy")
+	for {
+		next, err := claimHere(t, impatient, unseen(resource)...)
+		if err == nil {
+			next.Rollback(t.Context())
+			break
+		}
+		require.Same(t, storage.ErrBusy, err)
+	}
+	close(silent)
+	require.Error(t, receive(t, stopped).err)
+}
