@@ -387,6 +387,7 @@ declare
     v_timeline integer := {{schema}}.timeline();
     v_locked   cursor for select f as fence from {{schema}}.resource f where f.name = any (v_names) order by f.id for no key update; -- mutant: claim-here-does-not-lock
     v_answers  text[];
+    v_drawn    bigint;
     v_token    bigint;
     v_at       timestamptz;
     v_hash     bytea;
@@ -421,8 +422,9 @@ begin
         if p_seqs[i] > 0 and (r.seq, r.tx) <> (p_seqs[i], p_txs[i]) and {{schema}}.lost(r.id, p_seqs[i], p_txs[i]) then
             perform {{schema}}.reject('ZF004', r.id, s.epoch, 0, v_holder, 0);
         end if;
-        v_token := greatest(nextval('{{schema}}.lock_token'), case when r.epoch = s.epoch then r.token + 1 end, case when k.epoch = s.epoch then k.token + 1 end);
-        if v_token <= greatest(r.token, k.token) + 1 then
+        v_drawn := nextval('{{schema}}.lock_token');
+        v_token := greatest(v_drawn, case when r.epoch = s.epoch then r.token + 1 end, case when k.epoch = s.epoch then k.token + 1 end);
+        if v_token > v_drawn then
             perform setval('{{schema}}.lock_token', v_token); -- the token may travel, and the transaction be rolled back
         end if;
         if s.token = 0 or v_token > s.token + s.max_token_jump / 1024 then
