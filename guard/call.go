@@ -26,8 +26,8 @@ type Runner[Tx any] interface {
 	hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error
 }
 
-// Do claims a grant of each resource (G1), before the transaction or in it, runs fn in the transaction, and commits. fn reads, decides and writes
-// through tx: no earlier holder can commit any more, and if tx commits, no later one has claimed (G3). fn runs on
+// Do claims a grant of each resource (G1), before the transaction or in it, runs fn in the transaction, and commits.
+// fn reads, decides and writes through tx: no earlier holder can commit any more, and if tx commits, no later one has claimed (G3). fn runs on
 // the calling goroutine, at most once unless [Retryable] is given. A [*Guard] acquires the grants; any other
 // [Runner] must have them, and the transaction commits under all of its grants or not at all.
 //

@@ -29,41 +29,40 @@ type held struct {
 
 // takeTurns takes the missing turns alone. It returns errTaken if another call has taken offer meanwhile.
 func (h *held) takeTurns(ctx context.Context, offer any) error {
+	for len(h.turns) < len(h.resources) {
+		if err := h.takeTurn(ctx, offer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *held) takeTurn(ctx context.Context, offer any) error {
 	if h.turns == nil {
 		h.turns = h.turn[:0]
 	}
-	for _, resource := range h.resources[len(h.turns):] {
-		l, err := h.lines.takeTurn(ctx, resource, offer)
-		if err != nil {
-			return err
-		}
-		if l == nil {
-			return errTaken
-		}
-		h.turns = append(h.turns, l)
+	l, err := h.lines.takeTurn(ctx, h.resources[len(h.turns)], offer)
+	if err != nil {
+		return err
 	}
+	if l == nil {
+		return errTaken
+	}
+	h.turns = append(h.turns, l)
 	return nil
 }
 
 // take takes the missing turns and sets states to usable leases. Before it acquires one anew, it passes on the
 // turns at later resources. It returns errTaken if another call has taken offer meanwhile.
 func (h *held) take(ctx context.Context, offer any) error {
-	if h.turns == nil {
-		h.turns = h.turn[:0]
-	}
 	h.states = nil
 	states := grantStates(h.state[:0])
-	for i, resource := range h.resources {
+	for i := range h.resources {
 		if i == len(h.turns) {
-			l, err := h.lines.takeTurn(ctx, resource, offer)
-			if err != nil {
+			if err := h.takeTurn(ctx, offer); err != nil {
 				return err
 			}
-			if l == nil {
-				return errTaken
-			}
-			h.turns = append(h.turns, l)
-			if l.lease == nil && len(h.resources) > i+1 {
+			if l := h.turns[i]; l.lease == nil && len(h.resources) > i+1 {
 				if err := h.takeFree(ctx); err != nil {
 					return err
 				}
