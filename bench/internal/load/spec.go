@@ -25,7 +25,7 @@ const (
 	Distinct Keys = "distinct"
 	// Hot: all use the same.
 	Hot Keys = "hot"
-	// Random: each operation uses one at random of those of the table.
+	// Random: each operation uses one at random of those of the table, once each has been used.
 	Random Keys = "random"
 	// Fresh: each operation uses others, which none has used before it.
 	Fresh Keys = "fresh"
@@ -56,7 +56,7 @@ type Target struct {
 	Retries atomic.Int64
 
 	items   []Item // by goroutine, for Distinct; of all, for Hot and Random
-	fresh   atomic.Int64
+	first   atomic.Int64 // operations so far, for Random and Fresh
 	closers []func(context.Context) error
 }
 
@@ -87,14 +87,24 @@ func NewTarget(s Spec) *Target {
 // Item returns what the next operation of a goroutine uses.
 func (t *Target) Item(goroutine int) Item {
 	switch t.Keys {
-	case Hot, Random:
+	case Hot:
+		return t.items[0]
+	case Random:
+		if n := int(t.first.Add(1)-1)*t.Processes + t.Process; n < len(t.items) {
+			return t.items[n]
+		}
 		return t.items[rand.IntN(len(t.items))]
 	case Distinct:
 		return t.items[goroutine]
 	default:
-		n := int(t.fresh.Add(1)-1)*t.Processes + t.Process
+		n := int(t.first.Add(1)-1)*t.Processes + t.Process
 		return t.item(n*t.Width, fmt.Sprintf("%s/%d/", t.Cell, n))
 	}
+}
+
+// warm reports whether nothing that the next operation uses is new.
+func (t *Target) warm() bool {
+	return t.Keys != Random || int(t.first.Load())*t.Processes >= len(t.items)
 }
 
 // item returns an Item of rows from first on, in a table that is used from its beginning again.

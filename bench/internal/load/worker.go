@@ -137,6 +137,7 @@ func (w *worker) start(ctx context.Context) (each []Outcome, finished <-chan str
 
 func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 	var o Outcome
+	warm := false
 	for !w.over() && w.failed.Load() == nil && w.mayBegin() {
 		began := clock.Now()
 		held, err := w.once(ctx, g)
@@ -152,8 +153,11 @@ func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 			return o
 		}
 		o.Succeeded++
-		if o.Succeeded == 1 && w.cold.Add(-1) == 0 {
-			close(w.warm)
+		if !warm && w.target.warm() {
+			warm = true
+			if w.cold.Add(-1) == 0 {
+				close(w.warm)
+			}
 		}
 		if plan := w.plan.Load(); plan != nil && ended >= plan.Start && ended <= plan.End {
 			o.count(*plan, began, ended, held)
