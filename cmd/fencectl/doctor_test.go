@@ -18,7 +18,6 @@ import (
 func TestDoctor_FindsNothingWhereNothingIsWrong(t *testing.T) {
 	t.Parallel()
 	i, _ := onOwn(t, map[string]string{"shared_preload_libraries": "pg_stat_statements"})
-	i.sql("alter system set pg_stat_statements.track_utility = off", "select pg_reload_conf()")
 	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", i.dsn, "--app-role", "shop", "--reader-role", "audit").Code)
 	i.sql("create role shop_1 login in role shop", "create role auditor login in role audit")
 	held, err := newLocker(t, i.client, etcd.Config{Prefix: i.prefix}).Acquire(t.Context(), "sku/1")
@@ -186,7 +185,6 @@ func (i *installation) findsTroubles() {
 		{"sequence-unusable", cli.ExitNotReady, []string{"insert into fence.rejection overriding system value select 5, 'sku/1', 'stale', 'seal', 1, 1, 'h', 1, 2, 'i'"}, "table rejection: the next number is 1, the highest row has 5", ""},
 		{"sequence-unusable", cli.ExitNotReady, []string{"select setval('fence.resource_id_seq', 2147483647)"}, "table resource: the next number is none, the highest row has ", ""},
 		{"sequence-unusable", cli.ExitNotReady, []string{"alter sequence fence.lock_waiter_id_seq maxvalue 2; select setval('fence.lock_waiter_id_seq', 2)"}, "table lock_waiter: the next number is none, the highest row has 0", ""},
-		{"statements-crowded-out", cli.ExitOK, []string{"alter system reset pg_stat_statements.track_utility", "select pg_reload_conf()"}, "pg_stat_statements.track_utility is on", ""},
 		{"replication-slot-idle", cli.ExitOK, []string{"alter system set max_wal_size = '32MB'", "select pg_reload_conf()", "select pg_create_physical_replication_slot('gone', true)", strings.Repeat("create table filler (); drop table filler; select pg_switch_wal(); ", 6)}, "physical slot gone keeps ", ""},
 		{"schemas-share-names", cli.ExitOK, nil, "schemas fence and other have fences for sku/1", "drop schema other cascade"},
 		{"once-keys-kept", cli.ExitOK, []string{"insert into fence.operation select id, 'k', sha256('x'), null, 0, now() - interval '9 days' from fence.resource where name = 'sku/1'"}, "older than the retention of 7 days", "delete from fence.operation"},

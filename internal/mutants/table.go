@@ -147,7 +147,7 @@ var storeMutants = []Mutant{
 		`       set claim_seq = c.seq, claimed_at = c.at,`},
 	{"seal-dropped", "G2", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed",
 		`	if t.id != 0 {
-		sql = append(sql, "call fence.before_commit()"...)
+		sql = append(sql, "select fence.before_commit()"...)
 	} else {
 		sql = t.appendSeal(sql, seals)
 	}`},
@@ -162,7 +162,7 @@ var storeMutants = []Mutant{
 	{"resolve-guesses-what-was-pruned", "G4", "storage/postgres", "TestFence_StandsWithoutHistory",
 		`	return false, nil`},
 	{"claim-here-does-not-lock", "G1", "storage/postgres", "TestBeginOwn_IsAloneWithTheFence",
-		`    v_locked   cursor for select f as fence from {{schema}}.resource f where f.name = any (v_names) order by f.id;`},
+		`        select * into r from {{schema}}.resource where name = v_name;`},
 	{"rejections-are-not-recorded", "G5", "storage/postgres", "TestStore_PassesTheContract/Rejection_IsRecordedAndJustified",
 		`	_ = fmt.Sprint(fmt.Sprintf(s.sql.record,`},
 	{"rejections-are-the-operations-own", "G5", "storage/postgres", "TestRun_UsersOwnErrorIsNoRejection",

@@ -39,7 +39,7 @@ var (
 	tablePattern    = regexp.MustCompile(`^create (unlogged )?table "\w+"\.(\w+)`)
 	viewPattern     = regexp.MustCompile(`(?s)^create view "\w+"\.(\w+) as\n(.*?);\n\n`)
 	triggerPattern  = regexp.MustCompile(`(?s)^create (?:constraint )?trigger (\w+) .*? on "\w+"\.(\w+)\s[^;]*`)
-	functionPattern = regexp.MustCompile(`(?s)^create (?:function|procedure) "\w+"\.(\w+)\(.*?\nlanguage (.*?)(?: as (\$\$)|\s(?:return|begin atomic)\s)`)
+	functionPattern = regexp.MustCompile(`(?s)^create function "\w+"\.(\w+)\(.*?\nlanguage (.*?)(?: as (\$\$)|\s(?:return|begin atomic)\s)`)
 )
 
 // read reads what the migrations make in a schema.

@@ -193,20 +193,21 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 	return InDoubt, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag)) // mutant: answer-of-commit-that-is-lost-is-failure, answer-of-commit-that-is-lost-is-success
 }
 
-// failedInside reports whether err is the server's own, at a point that shows that the transaction failed. One that
-// writes has a CALL last before COMMIT; once that has completed, COMMIT is under way. One that reads has a SELECT
-// there, and is never in doubt.
+// failedInside reports whether err is the server's own, at a point that shows that the transaction failed. The last
+// statement before COMMIT is a SELECT of one row, as no other is unless it reads; once that has completed, COMMIT is
+// under way.
 func (a *Answer) failedInside(err error) bool {
 	if !FromServer(err) {
 		return false
 	}
+	committing := string(a.tag) == "SELECT 1"
 	switch a.status {
 	case 0:
-		return string(a.tag) != "CALL"
+		return !committing
 	case 'E':
 		return true
 	default: // COMMIT failed; or a statement before it, without a transaction
-		return (string(a.tag) == "CALL") != a.endedAhead // mutant: answer-about-something-else-is-about-commit
+		return committing != a.endedAhead // mutant: answer-about-something-else-is-about-commit
 	}
 }
 

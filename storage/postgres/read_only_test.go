@@ -182,7 +182,7 @@ func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess(t *testing.T) {
 		f.onQuery(pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
 			end, check, _ := strings.Cut(sql, "; commit; ")
 			_, check, _ = strings.Cut(check, "read only; ")
-			check, _, _ = strings.Cut(check, "; call \"fence\".end_if_superseded")
+			check, _, _ = strings.Cut(check, "; select \"fence\".end_if_superseded")
 			answers := []words{ask(end + "; commit")}
 			if !elsewhere {
 				return joined(append(answers, ask(check)))

@@ -117,7 +117,7 @@ func TestRoles_ReaderReadsHistoryOnly(t *testing.T) {
 	_, err = reader.Claim(t.Context(), storage.Claim{Grant: grant(7, "c")})
 	requireNotReady(t, err, postgres.MissingRights)
 	denied(t, r.reader,
-		"select fence.claim('{72}', '{1}', '{1}', '{61}', 1)", "select fence.begin_check(1, 1, 1, '1', '1', '1', '1', '1')", "call fence.seal(1, 1, 1, '61', 1, 1, 1, '61', '1')", "call fence.seal_all('{1}', '{1}', '{1}', '{61}', '{1}', '{1}', 1, '{61}', '1')",
+		"select fence.claim('{72}', '{1}', '{1}', '{61}', 1)", "select fence.begin_check(1, 1, 1, '1', '1', '1', '1', '1')", "select fence.seal(1, 1, 1, '61', 1, 1, 1, '61', '1')", "select fence.seal_all('{1}', '{1}', '{1}', '{61}', '{1}', '{1}', 1, '{61}', '1')",
 		"select fence.record_rejection('r', '', '', 1, 1, '', 1, 1, '', null)", "select fence.evict('{72}', '{1}', '{1}', 1, true)", "select fence.forget(1, false)",
 		"select result from fence.operation", "delete from fence.migration", "select from fence.forget_clock", "select from item",
 		"delete from fence.history", "update fence.resource set token = 1", "insert into fence.rejection default values")

@@ -100,7 +100,6 @@ func TestCheck_NamesMissingRights(t *testing.T) {
 		{"permission denied for schema", "grant usage on schema fence to "},
 		{"permission denied for table migration", "grant select on fence.migration to "},
 		{"execute on fence.claim(", "grant execute on all functions in schema fence to "},
-		{"execute on fence.seal(", "grant execute on all routines in schema fence to "},
 		{"select on fence.history, ", ""},
 	} {
 		err := newStore(t, pool, nil).Check(t.Context())

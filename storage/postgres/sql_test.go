@@ -187,7 +187,7 @@ func TestSealOne_RecordsOperationsOnly(t *testing.T) {
 
 // sealCall is the seal, under the name tx, of a transaction whose begin check is in the same message.
 func sealCall(c storage.Claim, tx storage.TxID) string {
-	return fmt.Sprintf("call fence.seal(%d, %d, %d, '%x', %d, %d, %d, '5b5d', null)",
+	return fmt.Sprintf("select fence.seal(%d, %d, %d, '%x', %d, %d, %d, '5b5d', null)",
 		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
 }
 
@@ -242,7 +242,7 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 	// resources, epochs, tokens, holders, seqs, prevs and operations
 	good := []string{ids, "'{1,1}'", "'{5,5}'", "'{61,61}'", "'{1,1}'", fmt.Sprintf("'{%d,%d}'", a.Tx, b.Tx), `'{5b5d,""}'`}
 	seal := func(args []string) error {
-		return inOne(t, r.app, begin+"; call fence.seal_all("+strings.Join(args[:6], ", ")+", 77, "+args[6]+", null)")
+		return inOne(t, r.app, begin+"; select fence.seal_all("+strings.Join(args[:6], ", ")+", 77, "+args[6]+", null)")
 	}
 	for _, bad := range []struct {
 		argument int
@@ -264,7 +264,7 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 		"claim(null, '{1}', '{5}', '{61}', 77)", "claim('{}', '{}', '{}', '{}', 77)", "claim('{61}', '{1}', '{5,6}', '{61}', 77)", "claim('{61}', '{1}', '{5}', null, 77)",
 		"claim('{62,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,null}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{{61,62}}', '{1,1}', '{5,5}', '{61,61}', 77)",
 		"claim_here(null, '61', 77, '', '{0}', '{0}')", "claim_here('{}', '61', 77, '', '{}', '{}')", "claim_here('{61}', '61', null, '', '{0}', '{0}')", "claim_here('{61}', '61', 77, '', '{0}', '{}')",
-		"claim_here('{61}', '61', 77, '', null, '{0}')", "claim_here('{61}', '', 77, '', '{0}', '{0}')", "claim_here('{61}', '610a', 77, '', '{0}', '{0}')", "claim_here('{61c285}', '61', 77, '', '{0}', '{0}')",
+		"claim_here('{61}', '61', 77, '', null, '{0}')", "claim_here('{61}', '', 77, '', '{0}', '{0}')", "claim_here('{61}', '610a', 77, '', '{0}', '{0}')", "create_here('{61c285}', '')",
 		"claim('{61}', '{1}', '{5}', '{61}', 77, '', null, '{1}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{1}', '{1,2}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{null}', '{1}')",
 	} {
 		require.ErrorContains(t, inOne(t, r.app, "select fence."+call), "SQLSTATE ZF007", call)
@@ -325,7 +325,7 @@ func TestKeep_WithoutItsMoveIsRejected(t *testing.T) {
 	c, o := claim(t, store, grant(5, "a")), claim(t, store, grantOf("sku/2", 5))
 	zeros := strings.Repeat("00", 32)
 	keep := func(c storage.Claim, resources, keys, requests, results string) error {
-		return inOne(t, r.app, fmt.Sprintf("%s; call fence.seal_all('{%d}', '{%d}', '{%d}', '{%x}', '{%d}', '{%d}', 77, '{5b5d}', null, %s, %s, %s, %s)",
+		return inOne(t, r.app, fmt.Sprintf("%s; select fence.seal_all('{%d}', '{%d}', '{%d}', '{%x}', '{%d}', '{%d}', 77, '{5b5d}', null, %s, %s, %s, %s)",
 			beginCheckCall(c), c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, resources, keys, requests, results))
 	}
 	own, request := fmt.Sprintf("'{%d}'", c.Resource), "'{"+zeros+"}'"

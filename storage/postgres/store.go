@@ -216,10 +216,10 @@ func newQueries(c Config) queries {
 		checkAll:        "select " + schema + ".check_fences($1, $2, $3)" + transactionID(c),
 		readCheck:       readCheck(c, schema),
 		after:           "set local transaction isolation level read committed, read only; ",
-		endIfSuperseded: "call " + schema + ".end_if_superseded('%s', '%s', '%s')",
-		beforeCommit:    "; set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
-		seal:            "call " + schema + ".seal(",
-		sealAll:         "call " + schema + ".seal_all(",
+		endIfSuperseded: "select " + schema + ".end_if_superseded('%s', '%s', '%s')",
+		beforeCommit:    "; set constraints all immediate; set transaction read only; set constraints all immediate; close all; select " + schema + ".before_commit()",
+		seal:            "select " + schema + ".seal(",
+		sealAll:         "select " + schema + ".seal_all(",
 		recall: "select " + position(schema) + "," +
 			" pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex') from " + schema + ".resource f left join " + schema + ".operation o" +
 			" on o.resource operator(pg_catalog.=) f.id and o.key operator(pg_catalog.=) %s where f.id operator(pg_catalog.=) any (array[%s])",

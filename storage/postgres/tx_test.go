@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"maps"
 	"net"
@@ -339,6 +340,29 @@ func TestSavepoint_FailedRollbackCommitsNothing(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	holds(t, pool, "x", 0)
+}
+
+// Else Fencekit's transactions would evict the application's statements from pg_stat_statements.
+func TestStatements_AreTheSameInEachTransaction(t *testing.T) {
+	t.Parallel()
+	_, dsn := startServer(t, map[string]string{"shared_preload_libraries": "pg_stat_statements"})
+	pool := openPool(t, dsn)
+	mustExec(t, pool, "create extension pg_stat_statements")
+	store := newStore(t, pool, nil)
+	store.TakeForNoneDeferrable()
+	calls := func() int {
+		for i := range 3 {
+			c := claim(t, store, grant(fence.Token(query[int64](t, pool, "select nextval('fence.lock_token')")), "a"))
+			c = write(t, store, write(t, store, c, set("x", int64(i))), inserts(rand.Text()))
+			require.NoError(t, read(t.Context(), store, statement("select 1"), c))
+			_, err := attempt(t.Context(), store, do(func(context.Context, pgx.Tx) error { return context.Canceled }), c)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NoError(t, ownAttempt(t.Context(), store, statement("select 1"), unseen("other")...))
+		}
+		return query[int](t, pool, "select count(*) from pg_stat_statements")
+	}
+	calls()
+	require.Equal(t, calls(), calls())
 }
 
 // Each other name would be an entry of its own in pg_stat_statements. One that ended with the savepoint around it

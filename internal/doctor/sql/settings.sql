@@ -20,11 +20,6 @@ select 'synchronous-commit-off', place, array[format('alter %s reset synchronous
 union all
 select 'prepared-transactions', setting, null from pg_settings where name = 'max_prepared_transactions' and setting <> '0'
 union all
--- The extension isn't loaded if there is no such setting.
-select 'statements-crowded-out', name, null from pg_settings
- where name = 'pg_stat_statements.track_utility' and setting = 'on' and current_setting('pg_stat_statements.track', true) <> 'none'
-   and current_setting('server_version_num')::int < 170000
-union all
 -- WAL that the server keeps for a consumer that is away, beyond what it keeps anyway, until the disk is full.
 select 'replication-slot-idle', format('%s slot %s keeps %s', slot_type, slot_name, pg_size_pretty(pg_wal_lsn_diff(
            case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, restart_lsn))),

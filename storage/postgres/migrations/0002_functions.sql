@@ -456,9 +456,9 @@ end $$;
 -- seal lets the transaction that passed the begin check commit, if the fence is where its grant left it (G2). p_xid
 -- is what the begin check returned, or null if it is in the setting: then the caller compares it with what the seal
 -- returns. Text is in hexadecimal, so that no setting can change its meaning; ops may be empty.
-create procedure {{schema}}.seal(
-    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops text, inout p_xid xid8
-)
+create function {{schema}}.seal(
+    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops text, p_xid xid8
+) returns xid8
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     v_xid  xid8 := pg_current_xact_id();
@@ -467,7 +467,6 @@ begin
     if v_xid is distinct from coalesce(p_xid, nullif(current_setting('fencekit.xid', true), '')::xid8) then
         raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
     end if;
-    p_xid := v_xid;
     if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then
         perform {{schema}}.raise_durability();
     end if;
@@ -476,6 +475,7 @@ begin
         perform {{schema}}.reject(null, p_resource, p_epoch, p_token, convert_from(decode(p_holder, 'hex'), 'UTF8'), p_seq);
     end if;
     v_done := set_config('fencekit.sealed', v_xid::text, true); -- for check_writes
+    return v_xid;
 end $$;
 
 -- seal_all is seal under several grants, or with keys to keep. The resources come in ascending order, which is the
@@ -484,21 +484,22 @@ end $$;
 -- p_kept are those of the resources for which it keeps keys of guard.Once, with the hash of the request and the
 -- result: no key without a move (see storage.Store.Recall). Keys come after the moves: if another transaction has
 -- kept one meanwhile, the fence rejects this one by name, before the unique index would.
-create procedure {{schema}}.seal_all(
+create function {{schema}}.seal_all(
     p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[],
-    p_tx bigint, p_ops text[], inout p_xid xid8,
+    p_tx bigint, p_ops text[], p_xid xid8,
     p_kept integer[] default '{}', p_keys text[] default '{}', p_requests text[] default '{}', p_results text[] default '{}'
-)
+) returns xid8
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    n integer := cardinality(p_resources);
+    n     integer := cardinality(p_resources);
+    v_xid xid8;
 begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
         and cardinality(p_seqs) = n and cardinality(p_prevs) = n and cardinality(p_ops) = n and p_kept <@ p_resources -- mutant: keep-without-a-move
         and cardinality(p_keys) = cardinality(p_kept) and cardinality(p_requests) = cardinality(p_kept) and cardinality(p_results) = cardinality(p_kept)) is not true then
         raise exception 'fencekit: seal_all: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
-    call {{schema}}.seal(p_resources[1], p_epochs[1], p_tokens[1], p_holders[1], p_seqs[1], p_prevs[1], p_tx, p_ops[1], p_xid);
+    v_xid := {{schema}}.seal(p_resources[1], p_epochs[1], p_tokens[1], p_holders[1], p_seqs[1], p_prevs[1], p_tx, p_ops[1], p_xid);
     for i in 2..n loop
         if p_resources[i] > p_resources[i - 1] is not true then
             raise exception 'fencekit: seal_all: resources not in ascending order' using errcode = 'ZF007';
@@ -514,11 +515,12 @@ begin
                 nullif(decode(p_results[i], 'hex'), ''), p_tx,
                 greatest(clock_timestamp(), (select seen from {{schema}}.forget_clock where one)));
     end loop;
+    return v_xid;
 end $$;
 
 -- before_commit comes last before a guarded COMMIT. Deferred triggers may have changed the settings that decide
 -- what COMMIT waits for.
-create procedure {{schema}}.before_commit()
+create function {{schema}}.before_commit() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
     if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then
@@ -638,7 +640,7 @@ end $$;
 -- a guarded transaction after that has ended, before anything else uses the session. Eviction lists transactions
 -- whose grant was superseded while they ran: if the grants still have their fences, it has not listed this one. It
 -- runs with the caller's rights, which pg_terminate_backend checks.
-create procedure {{schema}}.end_if_superseded(p_resources integer[], p_epochs bigint[], p_tokens bigint[])
+create function {{schema}}.end_if_superseded(p_resources integer[], p_epochs bigint[], p_tokens bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
     for i in 1..cardinality(p_resources) loop

@@ -79,8 +79,6 @@ create function {{schema}}.seal_one(
     xid bigint, own_tx bigint, ops json default null
 ) returns bigint
 language plpgsql as $$
-declare
-    v_xid pg_catalog.xid8 := xid::pg_catalog.text::pg_catalog.xid8;
 begin
     if pg_catalog.num_nulls(fence, epoch, token, holder, seq, tx, xid, own_tx) operator(pg_catalog.>) 0 then
         raise exception 'fencekit: seal_one: an argument is null' using errcode = 'ZF007';
@@ -89,13 +87,13 @@ begin
         raise exception 'fencekit: seal_one: ops is no array of operations, or has a text that the server can''t represent' using errcode = 'ZF007';
     end if;
     set constraints all immediate;
-    call {{schema}}.seal(fence, epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, own_tx,
-                         coalesce(pg_catalog.encode(pg_catalog.convert_to(ops::pg_catalog.text, 'UTF8'), 'hex'), ''), v_xid);
+    perform {{schema}}.seal(fence, epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, own_tx,
+                            coalesce(pg_catalog.encode(pg_catalog.convert_to(ops::pg_catalog.text, 'UTF8'), 'hex'), ''), xid::pg_catalog.text::pg_catalog.xid8);
     set constraints all immediate;
     set transaction read only;
     set constraints all immediate;
     execute 'close all';
-    call {{schema}}.before_commit();
+    perform {{schema}}.before_commit();
     return seq operator(pg_catalog.+) 1;
 end $$;
 
