@@ -199,9 +199,9 @@ begin
 end $$;
 
 -- lock_evict ends the session of a resource's owner if that has the expected token, passes the resource on, and keeps a
--- record for 90 days. It returns the owner that it found, if any, and whether it evicted it. It waits for nothing once
--- it has locked the resource: one that another transaction has locked just now
--- is 55P03, and the caller tries again.
+-- record for 90 days. It returns the owner that it found, if any, and whether it evicted it. Once it has locked the
+-- session it waits for nothing: if another transaction has just then locked the resource, it fails with 55P03, and the
+-- caller tries again.
 create function {{schema}}.lock_evict(p_name text, p_token bigint, p_reason text, p_operator text)
 returns table (o_evicted boolean, o_epoch bigint, o_token bigint, o_holder text, o_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
@@ -365,6 +365,9 @@ begin
         raise exception 'fencekit: no token can be drawn' using errcode = v_state, detail = v_detail::text;
     end if;
     for v_name in select n from (select convert_from(decode(h, 'hex'), 'UTF8') collate "C" as n from unnest(p_names) h) names order by n loop
+        if encode(convert_to(v_name, 'UTF8'), 'hex') ~ '^(..)*([01].|7f|c2[89].)' then -- control characters forge lines
+            raise exception 'fencekit: create_here: argument out of bounds' using errcode = 'ZF007';
+        end if;
         perform {{schema}}.lock_row(v_name);
         if not exists (select from {{schema}}.resource where name = v_name) then
             perform {{schema}}.create_fence(v_name);
@@ -381,73 +384,81 @@ end $$;
 create function {{schema}}.claim_here(p_names text[], p_holder text, p_tx bigint, p_shard text, p_seqs bigint[], p_txs bigint[]) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    n          integer := cardinality(p_names);
-    v_names    text[] := array(select convert_from(decode(u.h, 'hex'), 'UTF8') from unnest(p_names) with ordinality u(h, place) order by u.place);
-    v_holder   text := convert_from(decode(p_holder, 'hex'), 'UTF8');
-    v_timeline integer := {{schema}}.timeline();
-    v_locked   cursor for select f as fence from {{schema}}.resource f where f.name = any (v_names) order by f.id for no key update; -- mutant: claim-here-does-not-lock
-    v_answers  text[];
-    v_drawn    bigint;
-    v_token    bigint;
-    v_at       timestamptz;
-    v_hash     bytea;
-    i          integer;
-    k          {{schema}}.lock;
-    r          {{schema}}.resource;
-    s          {{schema}}.setting;
+    n         integer := cardinality(p_names);
+    v_order   integer[] := '{1}';
+    v_xid     xid8 := pg_current_xact_id();
+    v_guarded text := E'\n';
+    v_answers text[];
+    v_name    text;
+    v_holder  text := convert_from(decode(p_holder, 'hex'), 'UTF8');
+    v_token   bigint;
+    v_at      timestamptz;
+    v_hash    bytea;
+    i         integer;
+    r         {{schema}}.resource;
+    s         record;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: claim_here needs READ COMMITTED' using errcode = 'ZF008';
     end if;
     if (n > 0 and cardinality(p_seqs) = n and cardinality(p_txs) = n and p_tx is not null and octet_length(v_holder) between 1 and 256
         -- Control characters, of ASCII and U+0080 to U+009F, forge lines.
-        and encode(decode(array_to_string(p_names, '') || p_holder, 'hex'), 'hex') !~ '^(..)*([01].|7f|c2[89].)') is not true then
+        and encode(decode(p_holder, 'hex'), 'hex') !~ '^(..)*([01].|7f|c2[89].)') is not true then
         raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
     end if;
-    lock table {{schema}}.resource in row exclusive mode;
-    for v_fence in v_locked loop -- row by row: what is owned isn't locked while a later one is waited for
-        r := v_fence.fence;
-        i := array_position(v_names, r.name::text);
-        select * into strict s from {{schema}}.setting where one;
-        if (coalesce(s.shard, '') = p_shard) is not true then
-            perform {{schema}}.check_shard(p_shard);
-        end if;
-        select * into k from {{schema}}.lock where resource = r.name;
+    if n > 1 then
+        v_order := array(select u.place from unnest(p_names) with ordinality u (name, place)
+                           join {{schema}}.resource f on f.name = convert_from(decode(u.name, 'hex'), 'UTF8') order by f.id);
+    end if;
+    foreach i in array v_order loop -- one by one: what is owned isn't locked while a later one is waited for
+        v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
+        select * into r from {{schema}}.resource where name = v_name for no key update; -- mutant: claim-here-does-not-lock
         exit when not found;
-        if k.session is not null and exists (select from {{schema}}.lock_session o where o.id = k.session and o.expires_at > clock_timestamp())
-           or exists (select from {{schema}}.lock_waiter w join {{schema}}.lock_session o on o.id = w.session where w.resource = r.name and o.expires_at > clock_timestamp())
-           or not pg_try_advisory_xact_lock(r.id, (r.token & 2147483647)::integer) then
+        -- In a snapshot of its own: a lock may have been granted while this waited.
+        select g.epoch, g.token, g.max_token_jump, k.epoch as lock_epoch, k.token as lock_token,
+               k.session is not null and exists (select from {{schema}}.lock_session o where o.id = k.session and o.expires_at > clock_timestamp())
+               or exists (select from {{schema}}.lock_waiter w join {{schema}}.lock_session o on o.id = w.session
+                           where w.resource = r.name and o.expires_at > clock_timestamp()) as held,
+               case when g.tells_timeline then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer
+                    else {{schema}}.timeline() end as timeline
+          into strict s
+          from {{schema}}.setting g left join {{schema}}.lock k on k.resource = r.name
+         where g.one;
+        if s.held or not pg_try_advisory_xact_lock(r.id, (r.token & 2147483647)::integer) then
             raise exception 'fencekit: the resource is owned or awaited' using errcode = 'ZF018';
         end if;
         if p_seqs[i] > 0 and (r.seq, r.tx) <> (p_seqs[i], p_txs[i]) and {{schema}}.lost(r.id, p_seqs[i], p_txs[i]) then
             perform {{schema}}.reject('ZF004', r.id, s.epoch, 0, v_holder, 0);
         end if;
-        v_drawn := nextval('{{schema}}.lock_token');
-        v_token := greatest(v_drawn, case when r.epoch = s.epoch then r.token + 1 end, case when k.epoch = s.epoch then k.token + 1 end);
-        if v_token > v_drawn then
+        exit when s.lock_epoch is null; -- no lock is granted while this row is being made
+        v_token := nextval('{{schema}}.lock_token');
+        if r.epoch = s.epoch and r.token >= v_token or s.lock_epoch = s.epoch and s.lock_token >= v_token then
+            v_token := 1 + greatest(case when r.epoch = s.epoch then r.token end, case when s.lock_epoch = s.epoch then s.lock_token end);
             perform setval('{{schema}}.lock_token', v_token); -- the token may travel, and the transaction be rolled back
         end if;
-        if s.token = 0 or v_token > s.token + s.max_token_jump / 1024 then
-            raise exception 'fencekit: the mark is to be raised' using errcode = 'ZF017';
-        end if;
+        exit when s.token = 0 or v_token > s.token + s.max_token_jump / 1024; -- the mark is to be raised
         v_at := clock_timestamp();
         update {{schema}}.resource f
-           set timeline = v_timeline, epoch = s.epoch, token = v_token, prev_token = r.token,
+           set timeline = s.timeline, epoch = s.epoch, token = v_token, prev_token = r.token,
                claim_seq = r.seq + 1, claimed_at = v_at, seq = r.seq + 1, tx = p_tx, sealed = '0', holder = v_holder,
                hash = sha256(r.hash || int4send(r.id) || int8send(r.seq + 1) || 'c' || int8send(r.seq + 1) || int8send(p_tx)
-                             || xid8send(pg_current_xact_id()) || timestamptz_send(v_at)
-                             || int8send(s.epoch) || int8send(v_token) || int4send(v_timeline)
+                             || xid8send(v_xid) || timestamptz_send(v_at) || int8send(s.epoch) || int8send(v_token) || int4send(s.timeline)
                              || int4send(octet_length(v_holder)) || convert_to(v_holder, 'UTF8') || convert_to(r.name, 'UTF8'))
          where f.id = r.id
         returning hash into v_hash;
         insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
-        values (r.id, 'c', r.seq + 1, r.seq + 1, p_tx, pg_current_xact_id(), v_at, v_hash, s.epoch, v_token, v_timeline, v_holder, r.name);
+        select r.id, 'c', r.seq + 1, r.seq + 1, p_tx, v_xid, v_at, v_hash, s.epoch, v_token, s.timeline, v_holder, r.name
+          from {{schema}}.setting where one and coalesce(shard, '') = p_shard; -- behind the update's lock of the table: see claim
+        if not found then
+            perform {{schema}}.check_shard(p_shard);
+        end if;
         v_answers[i] := concat_ws(' ', r.id, s.epoch, v_token, r.seq + 1);
+        v_guarded := v_guarded || v_name || E'\n';
     end loop;
     if cardinality(array_remove(v_answers, null)) = n is not true then
-        raise exception 'fencekit: a resource has no fence yet' using errcode = 'ZF017';
+        raise exception 'fencekit: a resource has no fence yet, or the mark is to be raised' using errcode = 'ZF017';
     end if;
-    perform set_config('fencekit.guarded', E'\n' || array_to_string(v_names, E'\n') || E'\n', true); -- for note_write
+    perform set_config('fencekit.guarded', v_guarded, true); -- for note_write
     return array_to_string(v_answers, ' ');
 end $$;
 
