@@ -46,6 +46,16 @@ func beginOwn(t testing.TB, store *postgres.Store, seen ...storage.Claim) ownTxn
 	return o
 }
 
+// claimLater claims in the background, as a Guard does: again after ErrBusy.
+func claimLater(t testing.TB, store *postgres.Store, seen ...storage.Claim) <-chan result[ownTxn] {
+	return background(func() (o ownTxn, err error) {
+		for err = storage.ErrBusy; err == storage.ErrBusy; {
+			o, err = claimHere(t, store, seen...)
+		}
+		return o, err
+	})
+}
+
 func (o ownTxn) write(t testing.TB, op storage.Op[pgx.Tx]) []storage.Claim {
 	t.Helper()
 	require.NoError(t, o.Run(t.Context(), op))
@@ -95,15 +105,15 @@ func newOwnGuard(t testing.TB, pool *pgxpool.Pool, store storage.Store[pgx.Tx], 
 func TestBeginOwn_IsAloneWithTheFence(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
-	impatient := newStore(t, openPool(t, pool.Config().ConnString(), unnamed), postgres.Config{}.With(postgres.Times{Lock: time.Millisecond}))
+	slow := newStore(t, openPool(t, pool.Config().ConnString(), unnamed), &postgres.Config{StatementTimeout: time.Hour})
 	for i, end := range []func(ownTxn){
 		func(o ownTxn) { o.write(t, add("x", 1)) },
 		func(o ownTxn) { o.Rollback(t.Context()) },
 	} {
 		first := beginOwn(t, store, unseen(resource)...)
-		_, err := claimHere(t, impatient, unseen(resource)...)
-		require.Same(t, storage.ErrBusy, err)
-		later := background(func() (ownTxn, error) { return claimHere(t, store, unseen(resource)...) })
+		busy := background(func() (ownTxn, error) { return claimHere(t, slow, unseen(resource)...) })
+		require.Same(t, storage.ErrBusy, receive(t, busy).err, "within a Guard's StoreTimeout, however long statements may take")
+		later := claimLater(t, store, unseen(resource)...)
 		waiting(t, pool, "transactionid")
 		end(first)
 		second := receive(t, later)
@@ -114,6 +124,12 @@ func TestBeginOwn_IsAloneWithTheFence(t *testing.T) {
 	}
 	require.Equal(t, []storage.EntryKind{"claim", "write", "claim", "write", "claim", "write"}, kinds(t, store))
 	verifyChain(t, pool)
+	require.NoError(t, beginOwn(t, slow, unseen(resource)...).Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+		var limit string
+		require.NoError(t, tx.QueryRow(ctx, "show lock_timeout").Scan(&limit))
+		require.Equal(t, "24min", limit)
+		return nil
+	})))
 }
 
 // Whoever owns or awaits the lock goes first, unless its session is over.
@@ -171,7 +187,7 @@ func TestBeginOwn_SeesTheFirstGrantOfAName(t *testing.T) {
 	pool, store := fresh(t, patient())
 	mustExec(t, pool, "select fence.lock_open(7, '61', 3600000)")
 	granting := locked(t, pool, "select fence.lock_acquire(7, 1, '{736b752f31}', '{61}', '', false)")
-	later := background(func() (ownTxn, error) { return claimHere(t, store, unseen(resource)...) })
+	later := claimLater(t, store, unseen(resource)...)
 	waiting(t, pool, "transactionid")
 	require.NoError(t, granting.Commit(t.Context()))
 	require.Same(t, storage.ErrHeld, receive(t, later).err)
@@ -193,7 +209,7 @@ func TestBeginOwn_ExcludesLocks(t *testing.T) {
 		require.ErrorIs(t, err, fence.ErrLocked)
 		acquired := background(func() (fence.Lease, error) { return locker.Acquire(context.Background(), resource) })
 		eventually(t, pool, "select count(*) = 1 from fence.lock_waiter")
-		later := background(func() (ownTxn, error) { return claimHere(t, store, unseen(resource)...) })
+		later := claimLater(t, store, unseen(resource)...)
 		waiting(t, pool, "transactionid")
 		end(o)
 		require.Same(t, storage.ErrHeld, receive(t, later).err)
@@ -324,7 +340,7 @@ func TestBeginOwn_OfSeveralIsAllOrNone(t *testing.T) {
 	pool, store := fresh(t, patient())
 	claim(t, store, grantOf("b", 1))
 	creating := locked(t, pool, "select fence.lock_row('a')")
-	later := background(func() (ownTxn, error) { return claimHere(t, store, unseen("b", "a")...) })
+	later := claimLater(t, store, unseen("b", "a")...)
 	waiting(t, pool, "transactionid")
 	mustExec(t, pool, "select set_config('lock_timeout', '1', true), fence.lock_row('b')")
 	require.NoError(t, creating.Rollback(t.Context()))
@@ -335,7 +351,7 @@ func TestBeginOwn_OfSeveralIsAllOrNone(t *testing.T) {
 	require.Equal(t, []int64{3, 2}, []int64{moved[0].Seq, moved[1].Seq})
 
 	other := locked(t, pool, "select from fence.resource where name = 'b' for no key update")
-	later = background(func() (ownTxn, error) { return claimHere(t, store, unseen("b", "a")...) })
+	later = claimLater(t, store, unseen("b", "a")...)
 	waiting(t, pool, "transactionid")
 	mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")
 	require.NoError(t, other.Rollback(t.Context()))

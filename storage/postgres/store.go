@@ -197,20 +197,28 @@ type queries struct {
 
 const beginRC = "begin isolation level read committed read write"
 
+// How long BeginOwn waits for a fence, and for a client that is silent, at most, however long the caller's own
+// statements may take: guard.Config.StoreTimeout, which is 10 s, bounds both together.
+const (
+	ownWait    = 2 * time.Second
+	ownSilence = 5 * time.Second
+)
+
 func newQueries(c Config) queries {
 	schema := schemaIdentifier(c.Schema)
 	return queries{
-		schema:          schema,
-		begin:           "begin isolation level " + string(c.Isolation) + " read write",
-		beginReadOnly:   "begin isolation level " + string(c.Isolation) + " read only not deferrable",
-		claim:           "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
-		evict:           "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
-		resolve:         "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
-		record:          "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		limits:          limits(c, advisoryLock, "$3"),
-		ownLimits:       limits(c, "null", strconv.FormatInt(ms(c.times.Lock), 10)),
-		claimHere:       "select " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6)" + transactionID(c),
-		evictHere:       "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(c.times.Idle), 10) + ")",
+		schema:        schema,
+		begin:         "begin isolation level " + string(c.Isolation) + " read write",
+		beginReadOnly: "begin isolation level " + string(c.Isolation) + " read only not deferrable",
+		claim:         "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
+		evict:         "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
+		resolve:       "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
+		record:        "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
+		limits:        limits(c, advisoryLock, "$3"),
+		ownLimits:     limits(c, "null", strconv.FormatInt(ms(min(c.times.Lock, ownWait)), 10)),
+		claimHere: "select " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6)" + transactionID(c) +
+			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
+		evictHere:       "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(min(c.times.Idle, ownSilence)), 10) + ")",
 		createHere:      "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
 		check:           check(c, schema),
 		checkAll:        "select " + schema + ".check_fences($1, $2, $3)" + transactionID(c),
