@@ -137,7 +137,7 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 		return err
 	}
 	defer g.lines.busy.Done()
-	defer g.memory.endCallersCall(states)
+	defer func() { g.memory.givenUp(states...) }()
 	return asCallersGrantError(do(states), states)
 }
 

@@ -160,12 +160,12 @@ type grantsKey struct{}
 
 // Grants returns the grants that a function of [Do], [Value], [Exec] or [Hold] runs under, in order of their
 // resources' names, for instance to send them along with requests. It needs the function's own ctx; for any other
-// it returns nil.
+// it returns nil, and for an operation of [ReadOnly] without a lock.
 //
 // Of an operation that claims in its own transaction the grant is gone if that isn't committed, and after a crash of
 // the database the same token may be issued again. To send grants away, use a [Hold].
 func Grants(ctx context.Context) []fence.Grant {
-	if run, ok := ctx.Value(grantsKey{}).(*runContext); ok {
+	if run, ok := ctx.Value(grantsKey{}).(*runContext); ok && run.grants[0].Token > 0 {
 		return slices.Clone(run.grants)
 	}
 	return nil

@@ -22,6 +22,7 @@ const (
 	MaxResources = maxResources
 	MaxResultLen = maxResultLen
 	MaxOpIDLen   = maxOpIDLen
+	MaxOvertaken = maxOvertaken
 	MaxSeen      = maxSeen
 )
 

@@ -64,6 +64,9 @@ func (states grantStates) grants() []fence.Grant {
 	grants := make([]fence.Grant, len(states))
 	for i, s := range states {
 		grants[i] = s.claim.Grant
+		if s.claim.Looked {
+			grants[i] = fence.Grant{Resource: s.claim.Grant.Resource} // the other is somebody else's
+		}
 	}
 	return grants
 }
@@ -84,7 +87,8 @@ func (states grantStates) rejectedBy(err error) bool {
 	return rejectionOf(err, states.grants()...) != nil
 }
 
-// maxSeen is how many fences are remembered at least, and half of the most: 4 MB if names have 40 bytes.
+// maxSeen is how many fences are remembered at least, and half of the most: 4 MB if names have 40 bytes, and twice that
+// if all are only read.
 const maxSeen = 20_000
 
 type memory struct {
@@ -92,12 +96,16 @@ type memory struct {
 	seen   map[string]past
 	before map[string]past
 	doubts map[string]doubt
+	// unknown has the highest grant of each resource that has left an outcome unknown, until a higher one has claimed.
+	// They are few, so they need no bound.
+	unknown map[string]fence.Grant
 }
 
 // past is what was seen of a resource. It lets the next claim notice lost writes.
 type past struct {
 	at         storage.Position // of the fence; zero if unknown
 	superseder *fence.Grant     // of this process's last grant; or nil
+	still      *storage.Claim   // of the fence, if two reads without a lock in a row have found it there
 	alone      int              // how many calls in a row claimed by themselves and found that nothing had moved the fence since
 }
 
@@ -105,7 +113,7 @@ type past struct {
 const keepAfter = 8
 
 func newMemory() *memory {
-	return &memory{seen: map[string]past{}, doubts: map[string]doubt{}}
+	return &memory{seen: map[string]past{}, doubts: map[string]doubt{}, unknown: map[string]fence.Grant{}}
 }
 
 func (m *memory) of(resource string) past {
@@ -126,7 +134,8 @@ func (m *memory) lookUp(resource string) past {
 func (m *memory) note(s *grantState) {
 	resource := s.claim.Grant.Resource
 	p := m.lookUp(resource)
-	if s.claim.Seq >= p.at.Seq { // else another call under the same grant has seen more
+	before := p.at
+	if s.claim.Seq >= p.at.Seq { // else another call has seen more
 		p.at = s.claim.Position
 	}
 	r := s.rejected
@@ -134,10 +143,25 @@ func (m *memory) note(s *grantState) {
 		p.at = storage.Position{}
 	}
 	switch {
+	case !s.claim.Looked || s.claim.Position != before:
+		p.still = nil
+	case p.still == nil:
+		claim := s.claim
+		p.still = &claim
+	}
+	switch {
 	case s.own && s.alone:
 		p.alone++
-	case s.own, s.awaited:
+	case s.own, s.awaited, s.claim.Looked && p.at != before:
 		p.alone = 0
+	}
+	if s.claimed { // no transaction of a lower grant can commit any more
+		if m.doubts[resource].claim.Grant.Compare(s.claim.Grant) < 0 {
+			delete(m.doubts, resource)
+		}
+		if m.unknown[resource].Compare(s.claim.Grant) < 0 {
+			delete(m.unknown, resource)
+		}
 	}
 	if s.line != nil {
 		p.superseder = nil
@@ -151,21 +175,29 @@ func (m *memory) note(s *grantState) {
 	}
 }
 
-func (m *memory) givenUp(s *grantState) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.note(s)
-}
-
-func (m *memory) endCallersCall(states grantStates) {
+func (m *memory) givenUp(states ...*grantState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range states {
 		m.note(s)
-		if resource := s.claim.Grant.Resource; s.claimed && m.doubts[resource].claim.Grant.Compare(s.claim.Grant) < 0 {
-			delete(m.doubts, resource) // no transaction of that grant can commit any more
+	}
+}
+
+func (m *memory) leaveUnknown(states grantStates) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range states {
+		if g := s.claim.Grant; m.unknown[g.Resource].Compare(g) < 0 {
+			m.unknown[g.Resource] = g
 		}
 	}
+}
+
+// inDoubt reports whether a COMMIT of this process may still arrive although g has the fence.
+func (m *memory) inDoubt(g fence.Grant) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unknown[g.Resource].Compare(g) >= 0
 }
 
 type doubt struct {

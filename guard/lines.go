@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,6 +79,16 @@ func (t *lines) turn(resource string) (l *line, free bool) {
 	free = !l.busy
 	l.busy = true
 	return l, free
+}
+
+// owns reports whether this process has a lease of each of resources.
+func (t *lines) owns(resources []string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !slices.ContainsFunc(resources, func(resource string) bool {
+		l := t.byResource[resource]
+		return l == nil || l.lease == nil
+	})
 }
 
 func (t *lines) tryTurn(resource string) *line {

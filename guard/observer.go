@@ -49,7 +49,7 @@ type Operation struct {
 	Resources []string
 	Record    storage.OpRecord
 	ReadOnly  bool
-	Grants    []fence.Grant // of the last run, one for each resource; nil if none began
+	Grants    []fence.Grant // of the last run, one for each resource; nil if none began, or it read without a lock
 	Outcome   Outcome
 	Err       error
 	Runs      int // including those that ended before the function

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -52,7 +53,9 @@ func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 		c.locks = g.claimer == nil || c.once != nil || c.ReadOnly
 		defer c.held.passOn(c.ctx, 0)
 		once := c.runAlone
-		if batch, ok := c.op.(storage.BatchOp[Tx]); ok && len(c.Resources) == 1 && !c.ReadOnly && batch.Shares() {
+		if c.ReadOnly {
+			once = c.runRead
+		} else if batch, ok := c.op.(storage.BatchOp[Tx]); ok && len(c.Resources) == 1 && batch.Shares() {
 			once = c.runBatch
 		}
 		return c.retry(c.ctx, retryableUnderNewGrants, once)
@@ -68,6 +71,77 @@ func (c *call[Tx]) runAlone() error {
 			return err
 		}
 	}
+}
+
+// maxOvertaken is how often moves may overtake a read without a lock before it takes the lock.
+const maxOvertaken = 3
+
+// runRead reads what the process doesn't own without a lock, unless moves overtake it again and again. What failed may
+// have failed because it saw two positions, so that counts only if nothing has moved.
+func (c *call[Tx]) runRead() error {
+	if err := c.guard.lines.enter(); err != nil {
+		return err
+	}
+	defer c.guard.lines.busy.Done()
+	if c.guard.lines.owns(c.Resources) {
+		return c.runAlone()
+	}
+	looked, err := c.look(true)
+	for n := 0; n < maxOvertaken && len(looked) > 0; n++ {
+		c.states, c.Grants = looked, nil
+		c.Runs++
+		err := c.begins(bounds{limit: c.guard.cfg.MaxRun}).run()
+		if err == nil {
+			c.guard.memory.givenUp(looked...)
+		}
+		if err == nil || errors.Is(err, ErrTxEnded) || errors.Is(err, ErrStoreUnavailable) {
+			return err
+		}
+		now, failed := c.look(false)
+		switch {
+		case failed != nil && errors.Is(err, storage.ErrMoved):
+			return failed
+		case failed != nil, slices.Equal(now.claims(), looked.claims()):
+			return err
+		}
+		looked = now
+	}
+	if err != nil {
+		return err
+	}
+	return c.runAlone()
+}
+
+// look returns where the fences are, or if guess is true and nothing moved between the last two reads, where they were
+// then. It returns nil if the read needs the lock: what has no fence yet, or went back, needs a claim, and a COMMIT in
+// doubt may still arrive unless a higher grant has claimed (G6).
+func (c *call[Tx]) look(guess bool) (grantStates, error) {
+	g := c.guard
+	claims := make([]storage.Claim, len(c.Resources))
+	for i, resource := range c.Resources {
+		past := g.memory.of(resource)
+		claims[i].Grant.Resource, claims[i].Position = resource, past.at
+		if guess = guess && past.still != nil; guess {
+			claims[i] = *past.still
+		}
+	}
+	if !guess {
+		step := g.lines.newContext(c.ctx, nil)
+		defer step.finish(nil)
+		defer g.bound(step).Stop()
+		var err error
+		if claims, err = g.store.Look(step, claims...); err != nil {
+			return nil, withCause(step, fmt.Errorf("guard: %s: look: %w", strings.Join(c.Resources, ", "), err))
+		}
+	}
+	states := make(grantStates, len(claims))
+	for i, claim := range claims {
+		if g.memory.inDoubt(claim.Grant) {
+			return nil, nil
+		}
+		states[i] = &grantState{claim: claim, claimed: true}
+	}
+	return states, nil
 }
 
 // take takes what the call's transaction needs: turns, if that is to claim by itself, else also claimed leases.
@@ -285,8 +359,8 @@ func (t *transaction[Tx]) noteOwn(err error) {
 		if err != nil || !s.claimed {
 			s.claim.Position = storage.Position{}
 		}
-		t.leader.guard.memory.givenUp(s)
 	}
+	t.leader.guard.memory.givenUp(t.states...)
 }
 
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
@@ -409,7 +483,7 @@ func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step str
 
 func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err error) error {
 	for _, s := range states {
-		if rejection := rejectionOf(err, s.claim.Grant); rejection != nil {
+		if rejection := rejectionOf(err, s.claim.Grant); rejection != nil && !s.claim.Looked {
 			rejection.Travelled = rejection.Travelled || s.line == nil && s.lease == nil
 			if s.line != nil || s.lease != nil {
 				g.lines.nameRemedy(rejection)
@@ -486,6 +560,7 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 			for _, s := range states {
 				s.unresolved, s.unreported = unknown, true
 			}
+			g.memory.leaveUnknown(states)
 			g.report.unknown(ctx, unknown, time.Since(start))
 			return unknown
 		}

@@ -117,6 +117,18 @@ func TestSeen_LossIsNamedWhereOthersHaveMovedTheFenceOn(t *testing.T) {
 	})
 }
 
+func TestSeen_LossIsNamedToWhoHasOnlyRead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, s := newReplaced(t, w, nil)
+		b := w.processWith(w.locks.NewLocker("b"), s, releasing)
+		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+		var n string
+		require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly()))
+		s.replace(t)
+		requireNamedOnce(t, g)
+	})
+}
+
 func TestSeen_LossIsNamedUnderACallersGrant(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := &replacedStore{&hookedStore{Store: w.store}}

@@ -21,7 +21,14 @@ var (
 	ErrStoreUnavailable = errors.New("storage: database unavailable")
 	ErrHeld             = errors.New("storage: a lock of the resource is owned or awaited")
 	ErrBusy             = errors.New("storage: the resource is in use")
+
+	ErrMoved error = movedError{} // retryable
 )
+
+type movedError struct{}
+
+func (movedError) Error() string   { return "storage: the fence moved while its resource was read" }
+func (movedError) Retryable() bool { return true }
 
 // KeyReusedError says that a key of guard.Once was used for another request. It is ErrKeyReused.
 type KeyReusedError struct {

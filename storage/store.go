@@ -34,6 +34,8 @@ type Claim struct {
 	Position
 	// Own: the transaction under this claim makes it. See Claimer.
 	Own bool
+	// Looked: Look returned it, so the Grant is another holder's.
+	Looked bool
 }
 
 // Store keeps the fences of resources in the database that holds the data they guard, and runs transactions against
@@ -62,8 +64,13 @@ type Store[Tx any] interface {
 	// BeginReadOnly is Begin for a transaction in which writes fail. Its Commit takes no moves, moves no fence, and
 	// returns the claims. It succeeds only if each fence was exactly where its claim says after everything had been
 	// read (G13); else it is rejected with StageCheck. It is never in doubt: without an answer it fails with a
-	// retryable error.
+	// retryable error. Under claims of Look it is rejected by none: if a fence has moved, it fails with ErrMoved.
 	BeginReadOnly(ctx context.Context, claims ...Claim) (Txn[Tx], error)
+
+	// Look returns the grants and positions that fences have, for BeginReadOnly: as durable as any commit, without a
+	// lock, and moving nothing. Of seen it takes the names of the resources, and positions as Claim does. If a resource
+	// has never been claimed, or has lost what was seen or failed over since its claim, it returns nil: a claim says why.
+	Look(ctx context.Context, seen ...Claim) (claims []Claim, err error)
 
 	// Recall returns the result that was kept under key for any of the claims' resources (Move.Kept), or a
 	// *KeyReusedError for another request. It is rejected unless, when the key was read, each fence was where its

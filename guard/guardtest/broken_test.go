@@ -31,6 +31,7 @@ type (
 type breakable struct {
 	store
 	claim      claimer
+	look       claimer
 	begin      breaker // transactions of each kind
 	recall     recaller
 	resolve    func(ctx context.Context, s store, d storage.InDoubt) (bool, error)
@@ -44,6 +45,13 @@ func (b *breakable) Claim(ctx context.Context, seen ...storage.Claim) ([]storage
 		return b.claim(ctx, b.store, seen)
 	}
 	return b.store.Claim(ctx, seen...)
+}
+
+func (b *breakable) Look(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	if b.look != nil {
+		return b.look(ctx, b.store, seen)
+	}
+	return b.store.Look(ctx, seen...)
 }
 
 func (b *breakable) beginBy(ctx context.Context, begin beginner, claims []storage.Claim) (txn, error) {
@@ -109,6 +117,22 @@ var broken = map[string]struct {
 			return s.Claim(ctx, blind(seen)...)
 		}},
 		[]string{"Claim_RejectsAHistoryThatLacksWhatWasSeen"},
+	},
+	"looks at a history that lacks what was seen": {
+		breakable{look: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
+			return s.Look(ctx, blind(seen)...)
+		}},
+		[]string{"Look_FindsWhatIsThere"},
+	},
+	"rejects a read without a grant": {
+		breakable{look: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
+			claims, err := s.Look(ctx, seen...)
+			for i := range claims {
+				claims[i].Looked = false
+			}
+			return claims, err
+		}},
+		[]string{"Look_MovedMeanwhileIsNoRejection", "Look_FindsWhatIsThere"},
 	},
 	"rejects everything": {
 		breakable{claim: each(func(_ context.Context, _ store, g fence.Grant) (storage.Claim, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
@@ -227,6 +228,8 @@ func txnParts[Tx any]() []part[Tx] {
 		{name: "Run_PanicLeavesNothing", run: leavesNothing[Tx](func() error { panic(errOfRun) })},
 		{name: "Run_GoexitLeavesNothing", run: leavesNothing[Tx](func() error { runtime.Goexit(); return nil })},
 		{name: "Read_WritesNothing", run: readWritesNothing[Tx], kind: reads},
+		{name: "Look_FindsWhatIsThere", run: lookFinds[Tx]},
+		{name: "Look_MovedMeanwhileIsNoRejection", run: lookMoved[Tx], kind: reads},
 		{name: "Resolve_SaysWhichTransactionTookThePosition", run: resolveTaken[Tx]},
 	}
 }
@@ -329,6 +332,64 @@ func readWritesNothing[Tx any](r *run[Tx]) {
 	_, err := r.transact(r.ctx, r.set(key, 5), c)
 	r.check(err != nil, "a write in a read-only transaction succeeded")
 	r.untouched(c)
+}
+
+func (r *run[Tx]) look(seen ...storage.Claim) []storage.Claim {
+	r.Helper()
+	claims, err := r.Store.Look(r.ctx, seen...)
+	r.noError(err)
+	for i, c := range claims {
+		r.check(c.Looked, "a claim of Look isn't marked")
+		claims[i].Looked = false
+	}
+	return claims
+}
+
+func lookFinds[Tx any](r *run[Tx]) {
+	seen := unseen(grantOf("b", 0), grantOf("a", 0))
+	a := r.claim(grantOf("a", 6))
+	r.check(r.look(seen...) == nil, "a resource without a claim was looked at")
+	claimed := r.claim(grantOf("b", 5))
+	b := r.write(r.set(key, 1), claimed)
+	for _, seen[0].Position = range []storage.Position{{}, claimed.Position, b.Position} {
+		r.check(slices.Equal(r.look(seen...), []storage.Claim{b, a}), "%+v isn't what Look found", []storage.Claim{b, a})
+	}
+	for _, seen[0].Position = range []storage.Position{{Seq: 1, Tx: b.Tx}, {Seq: 2, Tx: b.Tx + 1}, {Seq: 3, Tx: b.Tx}} {
+		r.check(r.look(seen...) == nil, "%+v has gone, and was looked at", seen[0].Position)
+	}
+	_, err := r.Store.Look(r.ended(), seen...)
+	r.check(errors.Is(err, context.Canceled), "want context.Canceled, got: %v", err)
+	r.at(a, storage.KindClaim)
+	r.at(b, storage.KindWrite)
+}
+
+func lookMoved[Tx any](r *run[Tx]) {
+	r.claim(grantOf("a", 5))
+	b := r.claim(grantOf("b", 6))
+	for what, move := range []func(){
+		func() { r.write(r.set(key, 1), b) },
+		func() { r.claim(grantOf("b", b.Grant.Token+1)) },
+		func() { r.resolves(storage.InDoubt{Claims: []storage.Claim{b}, Tx: b.Tx + 1}, false) },
+	} {
+		for _, begun := range []bool{true, false} {
+			looked, err := r.Store.Look(r.ctx, unseen(grantOf("a", 0), grantOf("b", 0))...)
+			r.noError(err)
+			_, err = r.transact(r.ctx, r.get(key), looked...)
+			r.noError(err)
+			if begun {
+				txn := r.begin(looked...)
+				move()
+				_, err = r.end(txn, 0)
+			} else {
+				move()
+				_, err = r.transact(r.ctx, r.get(key), looked...)
+			}
+			var again interface{ Retryable() bool }
+			r.check(errors.Is(err, storage.ErrMoved) && errors.As(err, &again) && again.Retryable(), "move %d: want a retryable ErrMoved, got: %v", what, err)
+			b = r.claim(r.entries("b")[len(r.entries("b"))-1].Grant)
+		}
+	}
+	r.check(len(r.rejections("a"))+len(r.rejections("b")) == 0, "what was nobody's grant was rejected: %+v", r.rejections("b"))
 }
 
 func resolveTaken[Tx any](r *run[Tx]) {

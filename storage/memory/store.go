@@ -165,6 +165,24 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]string{}, readOnly: readOnly}, nil
 }
 
+func (s *Store) Look(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("memory: look: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	claims := make([]storage.Claim, len(seen))
+	for i, c := range seen {
+		r := s.byName[c.Grant.Resource]
+		if r == nil || r.fence.Seq == 0 || !r.has(c.Position) {
+			return nil, nil
+		}
+		claims[i] = r.claim()
+		claims[i].Looked = true
+	}
+	return claims, nil
+}
+
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, fmt.Errorf("memory: recall: %w", err)
@@ -242,7 +260,10 @@ func (s *Store) seal(t *Txn, moves []storage.Move) ([]storage.Claim, error) {
 func (s *Store) check(claims []storage.Claim, stage storage.Stage) error {
 	for _, c := range claims {
 		r := s.resources[c.Resource-1]
-		if reason := c.Check(r.fence.Grant, r.fence.Position); reason != "" {
+		switch reason := c.Check(r.fence.Grant, r.fence.Position); {
+		case reason != "" && c.Looked:
+			return storage.ErrMoved
+		case reason != "":
 			return r.reject(reason, stage, c.Grant, r.fence)
 		}
 	}

@@ -24,15 +24,12 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 	if err := storage.CheckClaims(seen); err != nil {
 		return nil, err
 	}
-	err := s.cfg.Shard.check(seen)
-	if err == nil && !s.ready.Load() {
-		err = s.Check(ctx)
-	}
-	if err != nil {
+	if err := s.usable(ctx, seen); err != nil {
 		return nil, err
 	}
 	inOrder := slices.SortedFunc(slices.Values(seen), func(a, b storage.Claim) int { return cmp.Compare(a.Grant.Resource, b.Grant.Resource) })
 	grants := grantsOf(inOrder)
+	var err error
 	for range tries {
 		var claims []storage.Claim
 		var rejections []*storage.RejectedError
@@ -52,6 +49,39 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 	return nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, inOrder...)
 }
 
+// Look implements storage.Store.
+func (s *Store) Look(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	if err := s.usable(ctx, seen); err != nil {
+		return nil, err
+	}
+	names, seqs, txs := seenArrays(seen)
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.look, names, seqs, txs), "")
+	switch {
+	case err != nil:
+		return nil, s.named(failure.FailedAt("look at "+namesOf(grantsOf(seen)), err))
+	case len(answer.Rows) != len(seen):
+		return nil, nil
+	}
+	claims := make([]storage.Claim, len(seen))
+	for i, row := range answer.Rows {
+		c := &claims[i]
+		var holder []byte
+		if _, err := fmt.Sscanf(strings.Join(row, " "), "%d %d %d %x %d %d", &c.Resource, &c.Grant.Epoch, &c.Grant.Token, &holder, &c.Seq, &c.Tx); err != nil {
+			return nil, errClaimAnswer
+		}
+		c.Grant.Resource, c.Grant.Holder, c.Looked = seen[i].Grant.Resource, string(holder), true
+	}
+	return claims, nil
+}
+
+func (s *Store) usable(ctx context.Context, claims []storage.Claim) error {
+	err := s.cfg.Shard.check(claims)
+	if err == nil && !s.ready.Load() {
+		err = s.Check(ctx)
+	}
+	return err
+}
+
 // Beside implements storage.Claimer. At the stricter levels a transaction's snapshot may be older than a lock that was
 // granted while it waited for the fence.
 func (s *Store) Beside(locker fence.Locker) (newHolder func() string) {
@@ -67,10 +97,7 @@ func (s *Store) Beside(locker fence.Locker) (newHolder func() string) {
 // BeginOwn implements storage.Claimer. It begins with a round trip of its own, so a function that has begun to run
 // waits for nothing but its own locks.
 func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Txn[pgx.Tx], []storage.Claim, error) {
-	err := s.cfg.Shard.check(seen)
-	if err == nil && !s.ready.Load() {
-		err = s.Check(ctx)
-	}
+	err := s.usable(ctx, seen)
 	grants := grantsOf(seen)
 	names, _, _, _ := grantArrays(grants)
 	for n := 1; err == nil; n++ {
@@ -192,9 +219,8 @@ func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, r
 }
 
 func (s *Store) claimSQL(seen []storage.Claim) string {
-	names, epochs, tokens, holders := grantArrays(grantsOf(seen))
-	seqs := array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
-	txs := array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
+	_, epochs, tokens, holders := grantArrays(grantsOf(seen))
+	names, seqs, txs := seenArrays(seen)
 	return fmt.Sprintf(s.sql.claim, names, epochs, tokens, holders, newTxID(), seqs, txs)
 }
 

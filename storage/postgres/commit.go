@@ -59,7 +59,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 // unlisted reports whether no eviction can have listed the transaction, which has committed. Behind a pooler the
 // message of COMMIT has asked the server.
 func (t *txn) unlisted() bool {
-	return t.own != nil || !t.direct() || time.Since(t.sent) <= t.store.unlisted
+	return !t.listable() || !t.direct() || time.Since(t.sent) <= t.store.unlisted
 }
 
 func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
@@ -164,7 +164,7 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 		sql = append(sql, t.store.sql.beforeCommit...)
 	}
 	sql = append(sql, "; commit"...)
-	looks := t.own == nil && !t.direct()
+	looks := t.listable() && !t.direct()
 	if t.look > 0 || looks {
 		sql = append(append(sql, "; "...), t.store.sql.after...)
 	}
@@ -270,7 +270,7 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 		last = append(last, check)
 	}
 	last = append(last, wire.Statement{SQL: endCommit})
-	if !t.direct() {
+	if t.listable() && !t.direct() {
 		last = append(last, wire.Statement{SQL: beginRC}, wire.Statement{SQL: t.endIfSupersededSQL()}, wire.Statement{SQL: endCommit})
 	}
 	ahead, answer, _, err := t.deliver(ctx, "", last...)
@@ -315,7 +315,7 @@ func (t *txn) readSQL() string {
 		sql += strings.ReplaceAll(t.store.sql.readCheck, "$1", strconv.FormatInt(c.Resource, 10)) + "; "
 	}
 	sql += "set fencekit.read to ''; " // a pooler may give the session away
-	if !t.direct() {
+	if t.listable() && !t.direct() {
 		sql += t.endIfSupersededSQL()
 	}
 	return sql
@@ -345,9 +345,12 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	ended := moved || t.conn.Conn().IsClosed()
 	t.Rollback(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		err = fmt.Errorf("%w: %w", errUnchecked, failure.Reached(err))
-	} else {
+	case moved && t.claims[0].Looked:
+		err = storage.ErrMoved
+	default:
 		err = errUnchecked
 	}
 	err = t.judge(t.store.explain(ctx, err, ended, storage.StageCheck, t.claims...), "", false)

@@ -125,6 +125,31 @@ func TestClaim_NotConfirmedByTheStandbyFails(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store))
 }
 
+// What no standby has yet may be visible. A read without a lock waits.
+func TestLook_ShowsNothingThatNoStandbyHas(t *testing.T) {
+	t.Parallel()
+	_, dsn := startServer(t, alone)
+	store := newStore(t, openPool(t, dsn), nil)
+	standby := standby{t, openPool(t, dsn)}
+	o := beginOwn(t, store, unseen(resource)...)
+	require.NoError(t, o.Run(t.Context(), set("x", 1)))
+	standby.lose()
+	written := commit(o)
+	standby.signal("cancel")
+	doubt := inDoubt(t, receive(t, written).err)
+	look := func() ([]storage.Claim, error) { return store.Look(context.Background(), unseen(resource)...) }
+	looked := background(look)
+	standby.signal("cancel")
+	require.Error(t, receive(t, looked).err)
+	looked = background(look)
+	waiting(t, standby.pool, "SyncRep")
+	require.Empty(t, looked)
+	standby.regain()
+	found := receive(t, looked)
+	require.NoError(t, found.err)
+	require.Equal(t, doubt.Claims[0].Seq+1, found.value[0].Seq)
+}
+
 // lazy are settings with which a server that may acknowledge a commit before it has written
 // its log does so long enough before that it can crash in between.
 var lazy = map[string]string{"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "bgwriter_lru_maxpages": "0"}

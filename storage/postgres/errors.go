@@ -106,14 +106,16 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	switch {
 	case ours && state == sqlstate.TxEnded:
 		return fmt.Errorf("%w before its COMMIT, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+	case ours && rejectionReasons[state] != "" && claims[0].Looked:
+		return storage.ErrMoved
 	case ours && rejectionReasons[state] != "":
 		rejected := rejectionFromDetail(state, []byte(pgErr.Detail), claims)
 		rejected.Stage = stage
 		return s.reject(ctx, rejected)
 	case ended || state == sqlstate.Serialization:
 		for _, claim := range claims {
-			if claim.Own {
-				continue // its fence is where it was before
+			if claim.Own || claim.Looked {
+				continue // its fence is where it was before, or it isn't the caller's
 			}
 			if rejected := s.currentRejection(ctx, claim); rejected != nil {
 				rejected.Stage, rejected.Err = stage, err

@@ -262,6 +262,13 @@ func TestReadOnly_IsRefusedByAStandby(t *testing.T) {
 	c := claim(t, onPrimary, grant(5, "a"))
 	replayed()
 	refused(c, "with a timeline")
+	c.Looked = true
+	txn, err := onStandby.BeginReadOnly(t.Context(), c)
+	require.NoError(t, err)
+	defer txn.Rollback(t.Context())
+	require.ErrorIs(t, txn.Run(t.Context(), statement("select 1")), postgres.ErrNotReady, "before it could be promoted")
+	_, err = onStandby.Look(t.Context(), unseen(resource)...)
+	require.ErrorIs(t, err, postgres.ErrNotReady)
 	mustExec(t, r.direct, refuseTimeline)
 	c = claim(t, newStore(t, openPool(t, dsn), nil), grant(6, "b"))
 	replayed()

@@ -299,6 +299,33 @@ func TestOwn_InDoubtIsResolved(t *testing.T) {
 	}
 }
 
+// A read without a lock must not answer with the state before a COMMIT that may still arrive.
+func TestOwn_InDoubtHoldsUpReads(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, pgx.ReadCommitted)
+	beginOwn(t, f.store, unseen(resource)...).write(t, set("x", 1))
+	g := newOwnGuard(t, f.through, f.store, &guard.Config{ResolveTimeout: time.Millisecond})
+	hold := pgproxy.HoldCommit()
+	f.proxy.OnCommit(func(sql string) *pgproxy.Action {
+		if strings.Contains(sql, ".seal(") {
+			return hold
+		}
+		return nil
+	})
+	require.ErrorIs(t, guard.Do(t.Context(), g, resource, set("x", 2)), guard.ErrUnknownOutcome)
+	require.NoError(t, hold.Wait(t.Context()))
+	read := background(func() (x int64, err error) {
+		return x, guard.Do(context.Background(), g, resource, func(ctx context.Context, tx pgx.Tx) error { return get("x", &x)(ctx, tx) }, guard.ReadOnly())
+	})
+	eventually(t, f.pool, "select count(*) = 1 from fence.lock_waiter")
+	require.Empty(t, read)
+	_, err := hold.Deliver(t.Context())
+	require.NoError(t, err)
+	answer := receive(t, read)
+	require.NoError(t, answer.err)
+	require.EqualValues(t, 2, answer.value)
+}
+
 func TestBeginOwn_NoticesThatTheDatabaseWentBack(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -440,7 +467,13 @@ func TestOwn_KeepsWhatNoOtherProcessUses(t *testing.T) {
 			require.NoError(t, guard.Do(t.Context(), g, resource, set("x", n)))
 		}
 	}
-	calls(8) // the first had seen nothing
+	for range 9 { // that a read has seen the other's move doesn't make it the process's own
+		require.NoError(t, guard.Do(t.Context(), other, resource, set("y", 1)))
+		require.NoError(t, guard.Do(t.Context(), g, resource, get("y", new(int64)), guard.ReadOnly()))
+		calls(1)
+	}
+	require.Zero(t, query[int](t, pool, owners))
+	calls(6)
 	require.NoError(t, guard.Do(t.Context(), other, resource, set("y", 1)))
 	calls(9)
 	require.EqualValues(t, 0, query[int](t, pool, owners))

@@ -2,7 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -58,6 +61,80 @@ func TestReadOnly_IsCheckedBehindItsSnapshot(t *testing.T) {
 		rejected := requireRejected(t, err, storage.ReasonStale)
 		require.Equal(t, storage.StageCheck, rejected.Stage)
 		require.Equal(t, grant(6, "b"), rejected.Current)
+	})
+}
+
+// What nobody owns here is read without a lock, past a writer's locks, and no writer waits for it, or takes it for a
+// transaction of the fence's holder.
+func TestReadOnly_WithoutALockHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool, store := fresh(t, at(level))
+		g, writer := newOwnGuard(t, pool, store, nil), newStore(t, pool, nil)
+		resources := []string{resource, "sku/2"}
+		beginOwn(t, writer, unseen(resources...)...).write(t, set("x", 1))
+		before := fences(t, pool)
+		open := beginOwn(t, writer, unseen(resources...)...)
+		require.NoError(t, open.Run(t.Context(), set("x", 2)))
+		var x int64
+		require.NoError(t, guard.Do(t.Context(), g, resources, get("x", &x), guard.ReadOnly()))
+		require.EqualValues(t, 1, x)
+		require.Equal(t, before, fences(t, pool))
+		open.write(t, set("x", 2))
+		for _, resources := range [][]string{resources, resources[:1]} {
+			looked, err := store.Look(t.Context(), unseen(resources...)...)
+			require.NoError(t, err)
+			reader := beginRead(t, store, looked...)
+			require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"))
+			beginOwn(t, writer, unseen(resources...)...).write(t, add("x", 1))
+			_, err = reader.Commit(t.Context(), nil)
+			require.ErrorIs(t, err, storage.ErrMoved)
+		}
+		require.Zero(t, query[int](t, pool, "select count(*) from fence.lock where session is not null"))
+		for range 3 {
+			require.NoError(t, guard.Do(t.Context(), g, resource, get("x", &x), guard.ReadOnly()))
+		}
+		mustExec(t, pool, "update fence.resource set timeline = timeline + 1") // as a failover does
+		require.NoError(t, guard.Do(t.Context(), g, resource, get("x", &x), guard.ReadOnly()))
+		require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.lock where session is not null"), "it has claimed")
+		require.Empty(t, recorded(t, store))
+	})
+}
+
+// Readers in processes of their own see what one writer left, never half of it.
+func TestReadOnly_SeesOneStateBesideWriters(t *testing.T) {
+	t.Parallel()
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		const rounds = 100
+		pool, store := fresh(t, at(level))
+		writers, resources := newStore(t, pool, nil), []string{"x", "y"}
+		beginOwn(t, writers, unseen(resources...)...).Rollback(t.Context())
+		var working sync.WaitGroup
+		errs := make([]error, 4)
+		for i := range errs {
+			g := newOwnGuard(t, pool, []storage.Store[pgx.Tx]{writers, store}[i%2], &guard.Config{KeepFor: -1})
+			working.Go(func() {
+				for n := 0; n < rounds && errs[i] == nil; n++ {
+					if i%2 == 0 {
+						errs[i] = guard.Do(t.Context(), g, resources[n%3/2:], func(ctx context.Context, tx pgx.Tx) error {
+							return errors.Join(add("x", 1)(ctx, tx), add("y", -1)(ctx, tx))
+						})
+						continue
+					}
+					var x, y int64
+					errs[i] = guard.Do(t.Context(), g, resources, func(ctx context.Context, tx pgx.Tx) error {
+						return errors.Join(get("x", &x)(ctx, tx), get("y", &y)(ctx, tx))
+					}, guard.ReadOnly())
+					if errs[i] == nil && x+y != 0 {
+						errs[i] = fmt.Errorf("read %d and %d", x, y)
+					}
+				}
+			})
+		}
+		working.Wait()
+		require.NoError(t, errors.Join(errs...))
+		require.Empty(t, recorded(t, store))
+		holds(t, pool, "x", 2*rounds)
 	})
 }
 

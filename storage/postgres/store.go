@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -182,12 +183,12 @@ type queries struct {
 	begin, beginReadOnly string
 
 	// Formats, with text as an expression of text(). Of seal and sealAll only the beginnings.
-	claim, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
+	claim, look, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
-	limits, check, checkAll string
-	ownLimits, claimHere    string
-	createHere, evictHere   string
-	readCheck               string
+	limits, check, checkAll, looked string
+	ownLimits, claimHere            string
+	createHere, evictHere           string
+	readCheck                       string
 
 	after        string // begins what follows COMMIT, in a transaction that can't conflict
 	beforeCommit string
@@ -211,6 +212,7 @@ func newQueries(c Config) queries {
 		begin:         "begin isolation level " + string(c.Isolation) + " read write",
 		beginReadOnly: "begin isolation level " + string(c.Isolation) + " read only not deferrable",
 		claim:         "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
+		look:          "select o_resource, o_epoch, o_token, o_holder, o_seq, o_tx from " + schema + ".look('%s', '" + c.Shard.String() + "', '%s', '%s')",
 		evict:         "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
 		resolve:       "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:        "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
@@ -218,10 +220,12 @@ func newQueries(c Config) queries {
 		ownLimits:     limits(c, "null", strconv.FormatInt(ms(min(c.times.Lock, ownWait)), 10)),
 		claimHere: "select " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6)" + transactionID(c) +
 			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
-		evictHere:       "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(min(c.times.Idle, ownSilence)), 10) + ")",
-		createHere:      "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
-		check:           check(c, schema),
-		checkAll:        "select " + schema + ".check_fences($1, $2, $3)" + transactionID(c),
+		evictHere:  "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(min(c.times.Idle, ownSilence)), 10) + ")",
+		createHere: "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
+		check:      check(c, schema),
+		checkAll:   "select " + schema + ".check_fences($1, $2, $3)" + transactionID(c),
+		looked: "select case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end" + strings.ReplaceAll(transactionID(c), "$4", "$1") +
+			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
 		readCheck:       readCheck(c, schema),
 		after:           "set local transaction isolation level read committed, read only; ",
 		endIfSuperseded: "select " + schema + ".end_if_superseded('%s', '%s', '%s')",
@@ -369,6 +373,12 @@ func grantArrays(grants []fence.Grant) (names, epochs, tokens, holders string) {
 		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Epoch) }),
 		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Token) }),
 		array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Holder) })
+}
+
+func seenArrays(seen []storage.Claim) (names, seqs, txs string) {
+	names, _, _, _ = grantArrays(grantsOf(seen))
+	return names, array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) }),
+		array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
 }
 
 func claimArrays(claims []storage.Claim) (resources, epochs, tokens []byte) {

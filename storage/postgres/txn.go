@@ -143,6 +143,9 @@ func (t *txn) head() []wire.Statement {
 	if t.readOnly {
 		begin, id = q.beginReadOnly, []byte(rand.Text())
 	}
+	if c.Looked { // the end compares all; and no eviction may take it for a transaction of that holder
+		return []wire.Statement{{SQL: begin}, {SQL: q.ownLimits}, {SQL: q.looked, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: [][]byte{id}}}}
+	}
 	resource, token := appendInteger(nil, c.Resource), appendInteger(nil, c.Grant.Token)
 	head := make([]wire.Statement, headLength, headLength+t.queue.statements)
 	head[0].SQL = begin
@@ -158,13 +161,10 @@ func (t *txn) head() []wire.Statement {
 
 func (t *txn) ownHead() []wire.Statement {
 	q := &t.store.sql
-	names, _, _, holders := grantArrays(grantsOf(t.own))
-	holder, _, _ := strings.Cut(strings.Trim(holders, "{}"), ",")
-	seqs := appendArray(nil, t.own, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
-	txs := appendArray(nil, t.own, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
+	names, seqs, txs := seenArrays(t.own)
 	head := make([]wire.Statement, headLength)
 	head[0].SQL, head[1].SQL, head[2].SQL = q.begin, q.ownLimits, q.claimHere
-	head[2].ParamValues = [][]byte{[]byte(names), []byte(holder), appendInteger(nil, t.claimed), nil, seqs, txs}
+	head[2].ParamValues = [][]byte{[]byte(names), appendHex(nil, t.own[0].Grant.Holder), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs)}
 	return head
 }
 
@@ -275,6 +275,9 @@ func (t *txn) rollback(ctx context.Context) (status string) {
 	return t.end(ctx, pg)
 }
 
+// listable reports whether an eviction may list the transaction: see evict in the migrations.
+func (t *txn) listable() bool { return t.own == nil && !t.claims[0].Looked }
+
 // directKey marks connections that end at a backend, not at a pooler.
 const directKey = "fencekit: direct"
 
@@ -298,7 +301,7 @@ func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	if t.xid != "" && !t.readOnly {
 		sql += t.statusSQL() + "; "
 	}
-	if t.own == nil { // else no eviction lists it
+	if t.listable() {
 		sql += t.endIfSupersededSQL() // mutant: rollback-does-not-look
 	}
 	if pg.TxStatus() != 'I' {

@@ -373,6 +373,28 @@ begin
     end loop;
 end $$;
 
+-- look returns the number, grant and position of each fence, for a read without a claim: not of all, if one has never
+-- been claimed, has lost what was seen (p_seqs and p_txs are as for claim), or is of another timeline. It locks nothing.
+-- What no standby has may be visible, if a wait for it was cancelled, or after a crash: so where there is one to wait
+-- for, look writes, and COMMIT waits until the standby has all that look has seen.
+create function {{schema}}.look(p_names text[], p_shard text, p_seqs bigint[], p_txs bigint[])
+returns table (o_resource integer, o_epoch bigint, o_token bigint, o_holder text, o_seq bigint, o_tx bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_timeline integer := {{schema}}.timeline();
+    r          {{schema}}.resource;
+begin
+    perform {{schema}}.check_shard(p_shard);
+    for i in 1..cardinality(p_names) loop
+        select * into r from {{schema}}.resource where name = convert_from(decode(p_names[i], 'hex'), 'UTF8') and token > 0 and timeline = v_timeline;
+        exit when not found or p_seqs[i] > 0 and (r.seq, r.tx) <> (p_seqs[i], p_txs[i]) and {{schema}}.lost(r.id, p_seqs[i], p_txs[i]);
+        return query select r.id, r.epoch::bigint, r.token::bigint, encode(convert_to(r.holder, 'UTF8'), 'hex'), r.seq::bigint, r.tx::bigint;
+    end loop;
+    if current_setting('synchronous_standby_names') <> '' then
+        perform {{schema}}.raise_durability(), pg_logical_emit_message(true, 'fencekit', '');
+    end if;
+end $$;
+
 -- check_fence takes the lock by which eviction finds a transaction, and rejects the transaction if the grant no
 -- longer has the fence; else it returns the name of the resource. It reads the fence after the lock: at READ
 -- COMMITTED a claim either sees this lock or is seen here. Callers pin the settings.
