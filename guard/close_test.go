@@ -56,7 +56,7 @@ type busyStore struct{ *memory.Store }
 
 func (busyStore) Beside(fence.Locker) func() string { return func() string { return "a" } }
 
-func (busyStore) BeginOwn(ctx context.Context, _ ...storage.Claim) (storage.Txn[*memory.Tx], []storage.Claim, error) {
+func (busyStore) BeginOwn(ctx context.Context, _ ...storage.Claim) (storage.OwnTxn[*memory.Tx], []storage.Claim, error) {
 	<-ctx.Done()
 	return nil, nil, storage.ErrBusy
 }

@@ -50,7 +50,7 @@ func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	}
 	return c.observed(ctx, g, c.Resources, func() error {
 		c.held.lines, c.held.resources, c.held.atOnce = g.lines, c.Resources, c.releaseAtOnce
-		c.locks = g.claimer == nil || c.once != nil || c.ReadOnly
+		c.locks = g.claimer == nil || c.ReadOnly
 		defer c.held.passOn(c.ctx, 0)
 		once := c.runAlone
 		if c.ReadOnly {
@@ -257,8 +257,8 @@ func (t *transaction[Tx]) run() (err error) {
 	}
 	run := c.guard.lines.newContext(c.ctx, t.states.grants())
 	defer run.finish(nil)
-	if c.once != nil {
-		if repeated, err := c.recall(run); repeated || err != nil {
+	if c.once != nil && !t.states[0].own {
+		if repeated, err := c.recall(run, nil); repeated || err != nil {
 			return err
 		}
 	}
@@ -267,6 +267,11 @@ func (t *transaction[Tx]) run() (err error) {
 		return err
 	}
 	defer txn.Rollback(c.ctx) // also after a panic; after a COMMIT it does nothing
+	if own, ok := txn.(storage.OwnTxn[Tx]); ok && c.once != nil && t.states[0].own {
+		if repeated, err := c.recall(run, own); repeated || err != nil {
+			return err
+		}
+	}
 	if err := t.runOps(run, txn); err != nil {
 		return c.guard.noteRejection(c.ctx, t.states, err)
 	}
@@ -281,11 +286,20 @@ func (t *transaction[Tx]) run() (err error) {
 	return c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
 }
 
-// recall decodes a kept result. The store has compared the positions, so the result is durable and not a superseded
-// grant's.
-func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
+// recall decodes a kept result: behind the transaction's own claims, or before it. The store has compared the
+// positions, or committed the claims, so the result is durable and not a superseded grant's.
+func (c *call[Tx]) recall(run *runContext, own storage.OwnTxn[Tx]) (repeated bool, err error) {
 	defer c.guard.bound(run).Stop()
-	result, found, err := c.guard.store.Recall(run, *c.once, c.states.claims()...)
+	var result []byte
+	var found bool
+	if own != nil {
+		result, found, err = own.Recall(run, *c.once)
+	} else {
+		result, found, err = c.guard.store.Recall(run, *c.once, c.states.claims()...)
+	}
+	for _, s := range c.states {
+		s.claimed = s.claimed || found
+	}
 	switch {
 	case errors.Is(err, ErrKeyReused):
 		return false, err

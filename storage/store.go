@@ -97,7 +97,16 @@ type Claimer[Tx any] interface {
 	// that is moving the fences; if that takes long, it returns ErrBusy, and the caller calls again. If a lock of the
 	// resources is owned or awaited, it returns ErrHeld, and the caller takes locks: so a lease excludes such
 	// transactions, which in turn keep a lock from being granted.
-	BeginOwn(ctx context.Context, seen ...Claim) (Txn[Tx], []Claim, error)
+	BeginOwn(ctx context.Context, seen ...Claim) (OwnTxn[Tx], []Claim, error)
+}
+
+// OwnTxn is a transaction that makes its own claims.
+type OwnTxn[Tx any] interface {
+	Txn[Tx]
+	// Recall is Store.Recall under the transaction's claims, before Run. If there is a result, or another request, it
+	// commits the claims and no more, so that its answer is as durable, and the transaction has ended. If it fails, the
+	// caller calls Rollback.
+	Recall(ctx context.Context, key OnceKey) (result []byte, found bool, err error)
 }
 
 // Txn is a transaction under one or more claims, for one goroutine at a time. After Commit or Rollback every method

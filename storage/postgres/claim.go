@@ -96,7 +96,7 @@ func (s *Store) Beside(locker fence.Locker) (newHolder func() string) {
 
 // BeginOwn implements storage.Claimer. It begins with a round trip of its own, so a function that has begun to run
 // waits for nothing but its own locks.
-func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Txn[pgx.Tx], []storage.Claim, error) {
+func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.OwnTxn[pgx.Tx], []storage.Claim, error) {
 	err := s.usable(ctx, seen)
 	grants := grantsOf(seen)
 	names, _, _, _ := grantArrays(grants)

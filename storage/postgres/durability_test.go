@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -125,7 +126,7 @@ func TestClaim_NotConfirmedByTheStandbyFails(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store))
 }
 
-// What no standby has yet may be visible. A read without a lock waits.
+// What no standby has yet may be visible. A read without a lock, and a call that is answered with a kept result, wait.
 func TestLook_ShowsNothingThatNoStandbyHas(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, alone)
@@ -134,20 +135,39 @@ func TestLook_ShowsNothingThatNoStandbyHas(t *testing.T) {
 	o := beginOwn(t, store, unseen(resource)...)
 	require.NoError(t, o.Run(t.Context(), set("x", 1)))
 	standby.lose()
-	written := commit(o)
+	written := background(func() ([]storage.Claim, error) {
+		return o.Commit(context.Background(), keeping(storage.OnceKey{Key: "k"}, []byte("1")))
+	})
 	standby.signal("cancel")
 	doubt := inDoubt(t, receive(t, written).err)
 	look := func() ([]storage.Claim, error) { return store.Look(context.Background(), unseen(resource)...) }
 	looked := background(look)
 	standby.signal("cancel")
 	require.Error(t, receive(t, looked).err)
+	recall := func() ([]byte, error) {
+		o, err := claimHere(t, store, unseen(resource)...)
+		if err != nil {
+			return nil, err
+		}
+		defer o.Rollback(context.Background())
+		result, _, err := o.Recall(context.Background(), storage.OnceKey{Key: "k"})
+		return result, err
+	}
+	recalled := background(recall)
+	standby.signal("cancel")
+	err := receive(t, recalled).err
+	require.ErrorContains(t, err, "may not be durable")
+	require.True(t, guard.SafeToRetry(err))
 	looked = background(look)
 	waiting(t, standby.pool, "SyncRep")
 	require.Empty(t, looked)
 	standby.regain()
 	found := receive(t, looked)
 	require.NoError(t, found.err)
-	require.Equal(t, doubt.Claims[0].Seq+1, found.value[0].Seq)
+	require.Equal(t, doubt.Claims[0].Seq+2, found.value[0].Seq, "the write, and the claim that committed to answer")
+	result, err := recall()
+	require.NoError(t, err)
+	require.Equal(t, "1", string(result))
 }
 
 // lazy are settings with which a server that may acknowledge a commit before it has written

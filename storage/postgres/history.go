@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/record"
+	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 )
@@ -79,6 +81,31 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 	result, found, err = readKept(key, claims, answer.Rows)
 	if errors.As(err, new(*TransientError)) {
 		err = s.explain(ctx, err, true, storage.StageBegin, claims...)
+	}
+	return result, found, err
+}
+
+// Recall implements storage.OwnTxn. The statement's snapshot is from behind the locks of the fences.
+func (t *txn) Recall(ctx context.Context, key storage.OnceKey) (result []byte, found bool, err error) {
+	ctx, bound := t.boundExchange(ctx, 2)
+	defer bound.end()
+	pg := t.conn.Conn().PgConn()
+	answer, err := pg.Exec(ctx, t.store.recallSQL(key, t.claims)).ReadAll()
+	if err != nil {
+		return nil, false, t.fail(ctx, storage.StageBegin, failure.FailedAt("reading what was kept", cause(ctx, err)))
+	}
+	var rows [][]string
+	for _, row := range answer[0].Rows {
+		rows = append(rows, strings.Split(string(bytes.Join(row, []byte(" "))), " "))
+	}
+	result, found, err = readKept(key, t.claims, rows)
+	if !found && !errors.Is(err, storage.ErrKeyReused) {
+		return nil, false, err
+	}
+	t.failed = true
+	_, outcome, lost := wire.Send(ctx, pg, "select "+t.store.sql.schema+".before_commit(); commit")
+	if t.reusable = outcome == wire.Committed; !t.reusable {
+		return nil, false, &TransientError{fmt.Errorf("postgres: what was kept under key %q may not be durable: %w", key.Key, cause(ctx, lost))}
 	}
 	return result, found, err
 }

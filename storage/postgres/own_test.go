@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func unseen(resources ...string) (seen []storage.Claim) {
 }
 
 type ownTxn struct {
-	storage.Txn[pgx.Tx]
+	storage.OwnTxn[pgx.Tx]
 	claims []storage.Claim
 }
 
@@ -324,6 +325,56 @@ func TestOwn_InDoubtHoldsUpReads(t *testing.T) {
 	answer := receive(t, read)
 	require.NoError(t, answer.err)
 	require.EqualValues(t, 2, answer.value)
+}
+
+// Of calls with one key in several processes one takes effect, and all get its answer.
+func TestOwn_OnceTakesEffectOnce(t *testing.T) {
+	t.Parallel()
+	const rounds, processes = 30, 3
+	pool, store := fresh(t, nil)
+	answers := make([][rounds]int64, processes)
+	errs := make([]error, processes)
+	var working sync.WaitGroup
+	for i := range processes {
+		g := newOwnGuard(t, pool, store, &guard.Config{KeepFor: -1})
+		working.Go(func() {
+			for n := 0; n < rounds && errs[i] == nil; n++ {
+				answers[i][n], errs[i] = guard.Value(t.Context(), g, []string{resource, "sku/2"}, func(ctx context.Context, tx pgx.Tx) (x int64, err error) {
+					err = errors.Join(add("x", 1)(ctx, tx), get("x", &x)(ctx, tx))
+					return 10*x + int64(i), err
+				}, guard.Once(fmt.Sprint(n), nil))
+			}
+		})
+	}
+	working.Wait()
+	require.NoError(t, errors.Join(errs...))
+	require.Equal(t, answers[0], answers[1])
+	require.Equal(t, answers[0], answers[2])
+	holds(t, pool, "x", rounds)
+	require.Equal(t, rounds, query[int](t, pool, "select count(*) from fence.history e join fence.resource r on r.id = e.resource where r.name = $1 and e.kind = 'w'", resource))
+	require.Zero(t, query[int](t, pool, "select count(*) from fence.lock where session is not null or epoch > 0"), "no lock was taken")
+
+	o := beginOwn(t, store, unseen(resource)...)
+	_, found, err := o.Recall(t.Context(), storage.OnceKey{Key: "0"})
+	require.ErrorIs(t, err, storage.ErrKeyReused)
+	require.False(t, found)
+	require.ErrorIs(t, o.Run(t.Context(), add("x", 1)), storage.ErrTxEnded)
+	o = beginOwn(t, store, unseen(resource)...)
+	_, found, err = o.Recall(t.Context(), storage.OnceKey{Key: "new"})
+	require.NoError(t, err)
+	require.False(t, found)
+	o.write(t, add("x", 1))
+	holds(t, pool, "x", rounds+1)
+	verifyChain(t, pool)
+
+	told := newOwnGuard(t, pool, store, nil)
+	notRun := func(context.Context, pgx.Tx) (int64, error) { return 0, errors.New("the function ran") }
+	answer, err := guard.Value(t.Context(), told, []string{resource, "sku/2"}, notRun, guard.Once("0", nil))
+	require.NoError(t, err)
+	require.Equal(t, answers[0][0], answer)
+	unprotected(t, pool, "with last as (update fence.resource set tx = tx + 1 returning id, seq) update fence.history h set tx = tx + 1 from last where (h.resource, h.seq) = (last.id, last.seq)")
+	_, err = guard.Value(t.Context(), told, resource, notRun)
+	requireRejected(t, err, storage.ReasonWentBack)
 }
 
 func TestBeginOwn_NoticesThatTheDatabaseWentBack(t *testing.T) {
