@@ -153,7 +153,7 @@ func (i *installation) findsTroubles() {
 		{"protection-left", cli.ExitOK, []string{"drop table shop.stock"}, "table shop.stock, mode enforce: the table is gone", ""},
 		{"setting-missing", cli.ExitNotReady, []string{fmt.Sprintf(unprotected, "setting", "protect_fence", "delete from fence.setting")}, "fence.setting has 0 rows", ""},
 		{"role-may-write", cli.ExitViolated, []string{"create role intern", "grant update on fence.resource to intern"}, "intern may write to resource", ""},
-		{"role-may-write", cli.ExitViolated, []string{"grant execute on all functions in schema fence to public"}, "public may execute begin_check, begin_one, check_fences, ...", ""},
+		{"role-may-write", cli.ExitViolated, []string{"grant execute on all functions in schema fence to public"}, "public may execute before_commit, begin_check, begin_one, ...", ""},
 		{"role-may-write", cli.ExitViolated, []string{"alter role shop_1 superuser"}, "shop_1 is a superuser", ""},
 		{"role-may-write", cli.ExitViolated, []string{"create role fencer; grant postgres to fencer; grant fencer to shop"}, "shop is a member of fencer", "drop role fencer"},
 		{"role-may-write", cli.ExitViolated, []string{"create role loader login in role pg_write_all_data"}, "loader is a member of pg_write_all_data", "drop role loader"},
