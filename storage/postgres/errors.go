@@ -114,10 +114,11 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 		return s.reject(ctx, rejected)
 	case ended || state == sqlstate.Serialization:
 		for _, claim := range claims {
-			if claim.Own || claim.Looked {
-				continue // its fence is where it was before, or it isn't the caller's
+			if claim.Looked {
+				continue // its grant isn't the caller's
 			}
-			if rejected := s.currentRejection(ctx, claim); rejected != nil {
+			rejected := s.currentRejection(ctx, claim)
+			if rejected != nil && (!claim.Own || rejected.Reason == storage.ReasonStale) { // else the fence is where it was before
 				rejected.Stage, rejected.Err = stage, err
 				return s.reject(ctx, rejected)
 			}

@@ -221,6 +221,40 @@ func TestBeginOwn_ExcludesLocks(t *testing.T) {
 	}
 }
 
+// The server ends the session of one that stands still, so that others go on. If it then runs on, it is told so, and its
+// call may be made again.
+func TestOwn_StoppedIsRejectedOnceAnotherHasClaimed(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	g := newOwnGuard(t, pool, store, nil)
+	for name, runsOn := range map[string]storage.Func[pgx.Tx]{
+		"in its function": statement("select 1"),
+		"before COMMIT":   func(context.Context, pgx.Tx) error { return nil },
+	} {
+		var first error
+		err := guard.Do(t.Context(), g, name, func(ctx context.Context, tx pgx.Tx) error {
+			if first != nil {
+				return add("x", 1)(ctx, tx)
+			}
+			first = errors.Join(add("x", 1)(ctx, tx), statement("set local idle_in_transaction_session_timeout = 1")(ctx, tx))
+			require.NoError(t, first)
+			for first = storage.ErrBusy; first == storage.ErrBusy; {
+				first = ownAttempt(ctx, store, add("x", 10), unseen(name)...)
+			}
+			require.NoError(t, first)
+			first = errors.ErrUnsupported
+			return runsOn(ctx, tx)
+		}, guard.Retryable())
+		require.NoError(t, err, name)
+		rejections, err := store.Rejections(t.Context(), name, 2)
+		require.NoError(t, err)
+		require.Len(t, rejections, 1, name)
+		require.Equal(t, storage.ReasonStale, rejections[0].Reason, name)
+		require.Less(t, rejections[0].Grant.Token, rejections[0].Current.Token, name)
+	}
+	holds(t, pool, "x", 22)
+}
+
 // What fails leaves no trace, not even on the connection.
 func TestOwn_LeavesNothingOfAFailure(t *testing.T) {
 	t.Parallel()
