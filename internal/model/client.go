@@ -12,8 +12,8 @@ func (m Protocol) client(s state, i int, yield func(Step, state)) {
 	}
 	c := s.Clients[i]
 	switch c.Stage {
-	case away:
-		m.acquire(s, do)
+	case away, queued, begun, fenced:
+		m.acquire(s, c, do)
 	case granted:
 		m.claimNext(s, c, do)
 	case ready:
@@ -40,9 +40,20 @@ func (m Protocol) client(s state, i int, yield func(Step, state)) {
 
 // acquire gets grants of all resources, or of the second alone. A lease can be lost at any moment, so nothing
 // keeps two clients from having grants at the same time: all that the lock service gives is F1.
-func (m Protocol) acquire(s state, do change) {
+func (m Protocol) acquire(s state, c client, do change) {
 	all := only(m.Resources) - 1
-	if s.Holders < m.Grants {
+	switch {
+	case c.Stage == begun || c.Stage == fenced:
+		m.goOnOwn(s, c, do)
+	case c.Stage == queued:
+		m.lock(s, c, c.On, "", do)
+		do("stops waiting", 0, func(_ *state, c *client) { *c = client{} })
+	case m.Own:
+		m.all(func(on set, of string) {
+			m.lock(s, c, on, of, do)
+			m.beginOwn(s, on, of, do)
+		})
+	case s.Holders < m.Grants:
 		issue := func(on set) func(*state, *client) {
 			return func(s *state, c *client) {
 				for _, n := range on.list() {
@@ -59,7 +70,7 @@ func (m Protocol) acquire(s state, do change) {
 			do("is granted token # once more", s.Tokens[0], func(s *state, c *client) { m.grant(s, c, all) })
 		}
 	}
-	if m.Faults.SharedGrants {
+	if m.Faults.SharedGrants && c.Stage == away {
 		m.share(s, do)
 	}
 }
@@ -76,7 +87,7 @@ func (m Protocol) share(s state, do change) {
 	var seen [16]bool
 	for _, other := range s.Clients {
 		holder := max(other.Parts[0].Grant.Holder, other.Parts[1].Grant.Holder)
-		if other.On == 0 || seen[holder] {
+		if other.On == 0 || other.Own || other.Stage >= queued || seen[holder] {
 			continue
 		}
 		seen[holder] = true
@@ -96,6 +107,9 @@ func (m Protocol) claimNext(s state, c client, do change) {
 		return
 	}
 	n := c.On.without(c.Claimed).list()[0]
+	if m.locked(&s, only(n)) {
+		return
+	}
 	g := c.Parts[n].Grant
 	if m.Mutation.Claim == ClaimNever {
 		m.readFence(s, n, g, do)
@@ -153,7 +167,12 @@ func (m Protocol) claimed(c *client, n int8, at fence) {
 // to another grant.
 func (m Protocol) begin(s state, c client, do change) {
 	if s.Holders < m.Grants && c.Ops == 0 {
-		do("drops its grant", 0, func(_ *state, c *client) { *c = client{} })
+		do("drops its grant", 0, func(s *state, c *client) {
+			for _, p := range c.Parts[:m.Resources] {
+				s.release(p.Grant.Holder)
+			}
+			*c = client{}
+		})
 	}
 	m.readFirst(s, c, do)
 	if c.Ops == 0 && s.Ops >= m.Ops {
@@ -212,7 +231,7 @@ func (m Protocol) run(s *state, c *client, as stage) {
 	}
 	for _, n := range s.about(c.Ops).list() {
 		c.Parts[n].Read = s.DB.Resources[n].Value
-		if !s.WentBack || m.Faults.Synchronous { // as in goBack
+		if !c.Own && (!s.WentBack || m.Faults.Synchronous) { // as in goBack; what runs in its own claim has changed nothing yet
 			s.Ran[n] = max(s.Ran[n], c.Parts[n].Grant.Token)
 		}
 	}
@@ -267,7 +286,7 @@ func (m Protocol) decide(s state, c client, do change) {
 			s.DB.NextTx++
 		}
 		c.Tx, c.Stage, c.Message = tx, waiting, slot
-		msg := message{Status: inFlight, Ops: c.Ops, Tx: tx, On: s.about(c.Ops)}
+		msg := message{Status: inFlight, Own: c.Own, Ops: c.Ops, Tx: tx, On: s.about(c.Ops)}
 		for _, n := range msg.On.list() {
 			p := c.Parts[n]
 			msg.Parts[n] = part{Grant: p.Grant, Expect: p.Expect, Read: p.Read}

@@ -39,7 +39,7 @@ func (m Protocol) claim(db *database, n int8, g grant, again int8) (barred bool)
 	if g.Token > r.Top.Token {
 		r.Top = g
 	}
-	r.Timeline = db.Timeline
+	r.Timeline, r.Created = db.Timeline, m.Own
 	r.move(g, r.Fence.Seq+1, txClaim+again+g.Holder)
 	return false
 }
@@ -112,8 +112,11 @@ func (m Protocol) write(s *state, msg message) {
 // deliver lets a COMMIT arrive, at any time after it was sent.
 func (m Protocol) deliver(s state, i int, yield func(Step, state)) {
 	msg := s.Messages[i]
-	if msg.Status != inFlight && msg.Status != halfway {
+	if msg.Status != inFlight && msg.Status != halfway || !msg.Own && m.locked(&s, msg.On) {
 		return
+	}
+	if msg.Own {
+		m.cut(s, i, yield)
 	}
 	what, status, barred := m.arrive(&s, msg)
 	to := &s.Messages[i]
@@ -127,6 +130,9 @@ func (m Protocol) deliver(s state, i int, yield func(Step, state)) {
 func (m Protocol) arrive(s *state, msg message) (what string, status commitStatus, barred int8) {
 	apart, second := m.Mutation.Apart, msg.Status == halfway
 	switch {
+	case msg.Own:
+		m.arriveOwn(s, msg)
+		return "COMMIT of tx # arrives: claimed and applied", committed, 0
 	case apart == ApartKeyBefore && !second:
 		m.keep(s, msg)
 		return "the key of tx # is kept alone", halfway, 0

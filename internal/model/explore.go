@@ -11,7 +11,8 @@
 // go test ./internal/model -run '^$' -bench LargerBounds -benchtime 1x explores larger bounds, as make soak does.
 //
 // Mutual exclusion is not assumed: any client may be granted a higher token at any time, as if
-// every lease were lost at the worst moment. Pauses, delays and crashes need no steps, because a
+// every lease were lost at the worst moment. Where locks are kept beside the fences (Protocol.Own)
+// a session has to end first, as it may at any time. Pauses, delays and crashes need no steps, because a
 // step that is possible need not happen. COMMIT is a message: it arrives at any later time or
 // never. [Faults] lists what else may happen.
 //
@@ -20,8 +21,8 @@
 //   - Isolation levels and locks of data rows: a transaction's read happens at any moment between
 //     its grant's last word from the database and COMMIT, and its write is blind. No level of
 //     Postgres promises less.
-//   - The lock of the fence row: claim, void, and seal with commit are one step each. So waiting,
-//     and deadlocks, are not here.
+//   - The lock of the fence row: claim, void, and seal with commit are one step each, and wait for a
+//     transaction that claims by itself alone. So deadlocks are not here.
 //   - etcd: tokens increase (F1). A token is the pair of epoch and token.
 //   - Timeouts and evictions: they bound waiting (L1) and decide nothing.
 //   - When the database goes back, connections end. So the begin check's comparison of timelines
@@ -191,6 +192,10 @@ const (
 	// UntrueReason (G5): a client was rejected as overtaken, and no other one had its grant; or because the
 	// database went back, and it had not.
 	UntrueReason
+	// OwnerSuperseded (L1): a client was rejected as stale while it owned the lock, and the database hadn't gone back.
+	OwnerSuperseded
+	// PassedOver (L1): a transaction that claims by itself began while another client waited for the lock.
+	PassedOver
 	// TornRead: a read-only operation was answered with data of two moments.
 	TornRead
 	// StaleRead: a read-only operation was answered with data that were not the present state when all had been
@@ -210,6 +215,8 @@ func (v Violation) String() string {
 		OlderCommitted:   "FAILS order: an older grant committed",
 		UnjustifiedStale: "FAILS rejection: stale without a higher claim",
 		UntrueReason:     "FAILS rejection: a reason that is not so",
+		OwnerSuperseded:  "FAILS progress: the lock's owner was superseded",
+		PassedOver:       "FAILS progress: a waiter was passed over",
 		TornRead:         "FAILS read: of two moments",
 		StaleRead:        "FAILS read: not the present state",
 		Stuck:            "FAILS progress: stuck",

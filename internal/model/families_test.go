@@ -25,6 +25,7 @@ func families() []family {
 	all := baseFamilies()
 	all = append(all, severalFamilies()...)
 	all = append(all, onceFamilies()...)
+	all = append(all, ownFamilies()...)
 	return append(all, readFamilies()...)
 }
 
@@ -34,6 +35,7 @@ func (m Protocol) mixed() Protocol             { m.Mixed = true; return m }
 func (m Protocol) once(keys int8) Protocol     { m.Keys = keys; return m }
 func (m Protocol) reading(reads int8) Protocol { m.Reads = reads; return m }
 func (m Protocol) inSnapshots() Protocol       { m.Snapshot = true; return m }
+func (m Protocol) own() Protocol               { m.Own = true; return m }
 
 // baseFamilies have one resource, and one operation in each transaction.
 func baseFamilies() []family {
@@ -125,6 +127,33 @@ func onceFamilies() []family {
 		{"Once, a volume is restored", Holds, within(2, 1, 3, Faults{SharedGrants: true, Restore: true}).once(2), []broken{
 			fails("key is hidden from a look-up when the fence has moved", AppliedTwice, Mutation{LookUp: LookUpHidden}),
 		}},
+	}
+}
+
+// ownFamilies are about transactions that claim by themselves (storage.Claimer).
+func ownFamilies() []family {
+	doubt := Faults{LostReplies: true, Aborts: true}
+	return []family{
+		{"transactions claim by themselves, beside leases that are lost", Holds, within(2, 3, 3, Faults{}).own(), []broken{
+			inData("and don't lock the fence", LostUpdate, Mutation{Own: OwnUnlocked}),
+		}},
+		{"transactions claim by themselves, replies are lost", Holds, within(2, 3, 2, doubt).own(), []broken{
+			fails("and draw their tokens before they lock the fence", OlderCommitted, Mutation{Own: OwnDrawsEarly}),
+			fails("and don't look for owners of locks", OwnerSuperseded, Mutation{Own: OwnBesideOwners}),
+			fails("and look for owners before they lock the fence", OwnerSuperseded, Mutation{Own: OwnLooksEarly}),
+			fails("and don't look for waiters", PassedOver, Mutation{Own: OwnPassesWaiters}),
+			fails("and create missing fences", OwnerSuperseded, Mutation{Own: OwnCreates}),
+			fails("locks are granted while the fence is locked", OwnerSuperseded, Mutation{GrantsBeside: true}),
+			fails("their COMMIT is resolved without the fence's lock", DeniedButApplied, Mutation{ResolveEarly: true}),
+		}},
+		{"transactions claim by themselves, a third client", Holds, within(3, 3, 2, doubt).own(), nil},
+		{"transactions claim by themselves, beside held grants that travel", Holds, within(2, 3, 2, Faults{LostReplies: true, SharedGrants: true, Held: true}).own(), nil},
+		{"transactions of two resources, or one, claim by themselves", Holds, within(2, 2, 2, doubt).own().onTwo(), nil},
+		{"transactions claim by themselves, an entry of the history vanishes", Holds, within(2, 2, 2, Faults{LostReplies: true, Pruning: 1}).own(), nil},
+		{"transactions claim by themselves, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true, Synchronous: true}).own(), nil},
+		{"transactions claim by themselves, the database fails over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true}).own(), nil},
+		{"transactions claim by themselves, a volume is restored", Holds, within(2, 3, 2, Faults{Held: true, Restore: true}).own(), nil},
+		{"transactions claim by themselves, beside read-only operations", Holds, within(2, 2, 2, Faults{LostReplies: true}).own().reading(1), nil},
 	}
 }
 

@@ -43,6 +43,10 @@ func (s *state) answer(ops set, a answer) {
 
 // next goes on to the calls of the client that have no answer yet.
 func (m Protocol) next(s *state, c *client) {
+	if c.Own {
+		*c = client{}
+		return
+	}
 	c.reset()
 	for _, op := range c.Calls.list() {
 		if s.Answers[op] != pending {
@@ -81,6 +85,13 @@ func (m Protocol) resolve(s state, c client, do change) {
 }
 
 func (m Protocol) resolveBy(s state, c client, n int8, do change) {
+	if c.Own {
+		m.resolveOwn(s, c, n, do)
+		return
+	}
+	if m.locked(&s, only(n)) {
+		return
+	}
 	r, expect := &s.DB.Resources[n], c.Parts[n].Expect
 	found := r.History[expect.Seq+1]
 	switch {
@@ -142,6 +153,8 @@ func (m Protocol) reject(s state, c client, n int8, by string, do change) {
 		switch {
 		case named == stale && s.DB.Resources[n].Top.Token <= g.Token:
 			s.Bad = UnjustifiedStale
+		case named == stale && s.DB.Resources[n].Owner == g.Holder && m.Own && !s.WentBack:
+			s.Bad = OwnerSuperseded
 		case named == overtaken && !m.Faults.SharedGrants && !s.WentBack, named == wentBack && !s.WentBack:
 			s.Bad = UntrueReason
 		}

@@ -30,6 +30,7 @@ type Protocol struct {
 	// Snapshot lets a read-only operation read everything from one snapshot. Its read check follows its COMMIT
 	// then.
 	Snapshot bool
+	Own      bool // locks are kept beside the fences, and transactions can claim by themselves (storage.Claimer)
 
 	Faults   Faults
 	Mutation Mutation
@@ -101,6 +102,21 @@ const (
 	ReadFirst             // before anything is read: in the first statement, or in the snapshot
 )
 
+// OwnRule says how a transaction claims by itself.
+type OwnRule uint8
+
+const (
+	// OwnAlone locks the fences, then looks whether a lock is owned or awaited, then draws its tokens. This is the
+	// protocol.
+	OwnAlone         OwnRule = iota
+	OwnUnlocked              // doesn't lock the fences
+	OwnCreates               // creates missing fences itself
+	OwnBesideOwners          // doesn't look for owners
+	OwnPassesWaiters         // doesn't look for waiters
+	OwnLooksEarly            // looks before it locks the fences
+	OwnDrawsEarly            // draws its tokens before it locks the fences
+)
+
 // Mutation changes one rule of the protocol. The zero value is the protocol.
 type Mutation struct {
 	Claim  ClaimRule
@@ -108,6 +124,7 @@ type Mutation struct {
 	Apart  ApartRule
 	LookUp LookUpRule
 	Read   ReadRule
+	Own    OwnRule
 
 	BeginCheck      bool // rejects a superseded grant at the first statement: advice, with which the protocol holds too
 	SealMatching    bool // seals those of a transaction's resources whose fences match, and commits
@@ -125,6 +142,8 @@ type Mutation struct {
 	KeepFirst       bool // keeps a key for the first of the call's resources only
 	TxCounter       bool // takes transaction ids from a counter that goes back with the database
 	ReadReconnects  bool // makes the read check on another connection than the reads
+	GrantsBeside    bool // grants locks while a transaction has locked the fence
+	ResolveEarly    bool // settles an unknown COMMIT that claims without waiting for the fence's lock
 	ReadUnsettled   bool // reads while a COMMIT of its own is in doubt, and answers that from what it has read
 }
 
@@ -137,6 +156,7 @@ func (m Protocol) Next(s state, yield func(Step, state)) {
 		m.deliver(s, i, yield)
 	}
 	m.faults(s, yield)
+	m.endSessions(s, yield)
 }
 
 func (m Protocol) faults(s state, yield func(Step, state)) {
@@ -202,6 +222,8 @@ func (m Protocol) goBack(s state) state {
 		switch c.Stage {
 		case waiting:
 			c.Stage, c.Message = unknown, 0
+		case queued, begun, fenced:
+			*c = client{}
 		case running:
 			if !m.Mutation.Survives {
 				m.undone(&s, c, 0) // the transaction was not sent yet

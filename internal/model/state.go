@@ -55,6 +55,11 @@ type resource struct {
 	Timeline int8          // on which the fence was claimed
 	Kept     [maxKeys]int8 // by key: the call that took effect, from 1
 
+	// Where locks are kept beside the fences.
+	Created bool // there is a row
+	Owner   int8 // the holder that has the lock; 0 is none
+	Drawn   int8 // the last token
+
 	Writes int8  // observer: effects that Value should show
 	Top    grant // observer: the highest claim that committed, first come
 }
@@ -79,6 +84,7 @@ type part struct {
 
 type message struct {
 	Status commitStatus
+	Own    bool // claims
 	Ops    set
 	Tx     int8
 	On     set  // its resources
@@ -109,10 +115,13 @@ const (
 	reading              // a read-only operation has read once
 	readAll              // it has read twice
 	checked              // its read check has passed, its COMMIT was not answered
+	queued               // waits for locks
+	begun                // claims by itself, and has drawn a token or looked at the locks too early (OwnRule)
+	fenced               // claims by itself: has locked the fences, and found neither owner nor waiter
 )
 
 func (s stage) String() string {
-	return [...]string{"away", "granted", "ready", "has read", "running", "waiting", "in doubt", "reading", "has read all", "checked"}[s]
+	return [...]string{"away", "granted", "ready", "has read", "running", "waiting", "in doubt", "reading", "has read all", "checked", "queued", "begun", "has the fences"}[s]
 }
 
 type client struct {
@@ -127,6 +136,7 @@ type client struct {
 	Tx      int8
 	Message int8 // index into state.Messages while waiting
 	Looked  bool // the key of its transaction was looked up
+	Own     bool // its transaction claims by itself, and has drawn its tokens
 	Read    readState
 	Parts   [maxResources]part
 }
