@@ -22,6 +22,8 @@ type Store[Tx any] interface {
 type Harness[Tx any] struct {
 	// Store is empty, shares nothing with another Harness, and takes three or more transactions at a time.
 	Store Store[Tx]
+	// Locker is only for a Store that is a storage.Claimer: its locks are kept beside the fences.
+	Locker fence.Locker
 	// Get and Set work in a guarded transaction. Get takes no lock that blocks writers.
 	Get  func(ctx context.Context, tx Tx, key string) (int64, error)
 	Set  func(ctx context.Context, tx Tx, key string, value int64) error
@@ -30,7 +32,7 @@ type Harness[Tx any] struct {
 
 // TestStore runs the contract of a store, each part as a parallel subtest with a Harness of its own.
 func TestStore[Tx any](t *testing.T, newHarness func(t *testing.T) Harness[Tx]) {
-	for _, p := range allParts[Tx]() {
+	for _, p := range slices.Concat(allParts[Tx](), ownParts[Tx]()) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -161,7 +161,7 @@ var storeMutants = []Mutant{
 		`	if t.conn == nil {`},
 	{"resolve-guesses-what-was-pruned", "G4", "storage/postgres", "TestFence_StandsWithoutHistory",
 		`	return false, nil`},
-	{"claim-here-does-not-lock", "G1", "storage/postgres", "TestBeginOwn_IsAloneWithTheFence",
+	{"claim-here-does-not-lock", "G1", "storage/postgres", "TestStore_PassesTheContract/Own_KeepsOthersOut",
 		`        select * into r from {{schema}}.resource where name = v_name;`},
 	{"rejections-are-not-recorded", "G5", "storage/postgres", "TestStore_PassesTheContract/Rejection_IsRecordedAndJustified",
 		`	_ = fmt.Sprint(fmt.Sprintf(s.sql.record,`},

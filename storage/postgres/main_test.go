@@ -317,10 +317,14 @@ func harness(t *testing.T, pool *pgxpool.Pool, cfg *postgres.Config) guardtest.H
 		err = q.QueryRow(ctx, "select coalesce((select value from item where key = $1), 0)", key).Scan(&value)
 		return value, err
 	}
+	store := guardtest.Store[pgx.Tx](newStore(t, pool, cfg))
+	if cfg != nil {
+		store = struct{ guardtest.Store[pgx.Tx] }{store} // no transaction claims by itself at its level
+	}
 	return guardtest.Harness[pgx.Tx]{
-		Store: newStore(t, pool, cfg),
-		Get:   func(ctx context.Context, tx pgx.Tx, key string) (int64, error) { return read(ctx, tx, key) },
-		Set:   func(ctx context.Context, tx pgx.Tx, key string, value int64) error { return set(key, value)(ctx, tx) },
-		Read:  func(ctx context.Context, key string) (int64, error) { return read(ctx, pool, key) },
+		Store: store, Locker: newLocker(t, pool),
+		Get:  func(ctx context.Context, tx pgx.Tx, key string) (int64, error) { return read(ctx, tx, key) },
+		Set:  func(ctx context.Context, tx pgx.Tx, key string, value int64) error { return set(key, value)(ctx, tx) },
+		Read: func(ctx context.Context, key string) (int64, error) { return read(ctx, pool, key) },
 	}
 }

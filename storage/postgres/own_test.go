@@ -196,31 +196,6 @@ func TestBeginOwn_SeesTheFirstGrantOfAName(t *testing.T) {
 	require.Greater(t, beginOwn(t, store, unseen(resource)...).claims[0].Grant.Token, query[fence.Token](t, pool, "select token from fence.lock"))
 }
 
-// While such a transaction is open no lock is granted. When it ends, whoever waits for the lock goes first.
-func TestBeginOwn_ExcludesLocks(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, patient())
-	locker := newLocker(t, pool)
-	for _, end := range []func(ownTxn){
-		func(o ownTxn) { o.write(t, set("x", 1)) },
-		func(o ownTxn) { o.Rollback(t.Context()) },
-	} {
-		o := beginOwn(t, store, unseen(resource)...)
-		_, err := locker.TryAcquire(t.Context(), resource)
-		require.ErrorIs(t, err, fence.ErrLocked)
-		acquired := background(func() (fence.Lease, error) { return locker.Acquire(context.Background(), resource) })
-		eventually(t, pool, "select count(*) = 1 from fence.lock_waiter")
-		later := claimLater(t, store, unseen(resource)...)
-		waiting(t, pool, "transactionid")
-		end(o)
-		require.Same(t, storage.ErrHeld, receive(t, later).err)
-		lease := receive(t, acquired)
-		require.NoError(t, lease.err)
-		require.Greater(t, lease.value.Grant().Token, o.claims[0].Grant.Token)
-		require.NoError(t, lease.value.Release(t.Context()))
-	}
-}
-
 // The server ends the session of one that stands still, so that others go on. If it then runs on, it is told so, and its
 // call may be made again.
 func TestOwn_StoppedIsRejectedOnceAnotherHasClaimed(t *testing.T) {
@@ -411,19 +386,11 @@ func TestOwn_OnceTakesEffectOnce(t *testing.T) {
 	requireRejected(t, err, storage.ReasonWentBack)
 }
 
-func TestBeginOwn_NoticesThatTheDatabaseWentBack(t *testing.T) {
+func TestBeginOwn_GoesOnFromWhatIsThere(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
 	seen := unseen(resource)[0]
 	seen.Position = written(t, store, grant(5, "a"), 3).Position
-	beyond, other := seen, seen
-	beyond.Seq++
-	other.Tx++
-	for _, lost := range []storage.Claim{beyond, other} {
-		_, err := claimHere(t, store, lost)
-		requireRejected(t, err, storage.ReasonWentBack)
-	}
-	require.Equal(t, seen.Grant, recorded(t, store)[0].Grant)
 	last := beginOwn(t, store, seen).write(t, set("x", 9))[0]
 	unprotected(t, pool, "delete from fence.resource")
 	require.Equal(t, last.Seq+1, beginOwn(t, store, last).write(t, set("x", 10))[0].Seq-1, "rebuilt from its history")
