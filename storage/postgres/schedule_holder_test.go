@@ -35,6 +35,8 @@ type run struct {
 	txn    storage.Txn[pgx.Tx]
 	pid    int
 	claims []storage.Claim
+	own    bool // its transaction makes the claims
+	killed bool
 	worked bool
 	rests  map[string]link
 	writes map[string]link
@@ -44,12 +46,21 @@ type run struct {
 
 func (r *run) String() string { return fmt.Sprintf("transaction %d under %v", r.number, r.claims) }
 
+func (r *run) kind() string {
+	if r.own {
+		return "own "
+	}
+	return ""
+}
+
 func (h *holder) step() {
 	s := h.s
 	switch aside := s.upTo(14, "aside") == 14; {
 	case h.doubt != nil && !aside:
 		h.resolve()
 	case h.doubt != nil:
+	case h.run == nil && len(h.claims) < len(s.resources) && s.upTo(2, "by itself") == 2:
+		h.beginOwn()
 	case h.run == nil && (aside || len(h.claims) == 0 || len(h.claims) < len(s.resources) && s.upTo(2, "claim another") == 2):
 		h.claim(h.toClaim())
 	case h.run == nil:
@@ -76,6 +87,9 @@ func (h *holder) toClaim() string {
 // claim claims, mostly without an eviction: then the fence alone rejects earlier grants.
 func (h *holder) claim(resource string) {
 	s, g := h.s, h.grants[resource]
+	if s.locked(storage.Claim{Grant: g}) {
+		return
+	}
 	store := s.db.quiet
 	if s.upTo(4, "evict") == 4 {
 		store = s.db.evicting
@@ -130,6 +144,43 @@ func (h *holder) begin() {
 	h.does(func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, backend).Scan(&r.pid) })
 }
 
+// beginOwn claims what the holder hasn't kept within the transaction.
+func (h *holder) beginOwn() {
+	s := h.s
+	s.runs++
+	var seen []storage.Claim
+	for _, name := range s.resources {
+		if _, kept := h.claims[name]; !kept && (seen == nil || s.upTo(1, "also") > 0) {
+			seen = append(seen, storage.Claim{Grant: fence.Grant{Resource: name, Holder: fmt.Sprint("own ", s.runs)}, Position: h.seen[name]})
+		}
+	}
+	locked, store := s.locked(seen...), s.db.stores[0]
+	if locked {
+		store = s.db.impatient
+	}
+	txn, claims, err := store.BeginOwn(s.ctx, seen...)
+	s.Logf("%s begins to claim %v by itself: %v %v", h.name, seen, claims, err)
+	rejected := new(storage.RejectedError)
+	switch {
+	case err == storage.ErrBusy:
+		require.True(s, locked, "nothing has the fences locked")
+		s.seen["own busy"]++
+	case err == storage.ErrHeld:
+		require.True(s, slices.ContainsFunc(s.open(), func(r *run) bool { return !r.own }), "no transaction is open under the fence's grant")
+		s.seen["own held"]++
+	case errors.As(err, &rejected):
+		require.Equal(s, storage.ReasonWentBack, rejected.Reason)
+		require.True(s, s.back || s.pruned, "the database never went back: %v", err)
+		delete(h.seen, rejected.Grant.Resource)
+	default:
+		require.NoError(s, err)
+		require.False(s, locked, "G1: another transaction has the fences locked")
+		r := &run{number: s.runs, txn: txn, claims: claims, own: true, rests: map[string]link{}, writes: map[string]link{}}
+		h.run = r
+		h.does(func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, backend).Scan(&r.pid) })
+	}
+}
+
 func (h *holder) does(op storage.Func[pgx.Tx]) (done bool) {
 	r := h.run
 	if err := r.txn.Run(h.s.ctx, op); err != nil {
@@ -144,7 +195,7 @@ func (h *holder) work() {
 	s, r := h.s, h.run
 	for _, c := range r.claims {
 		name := c.Grant.Resource
-		if rest, ok := h.memory[name]; ok && s.upTo(3, "remember") > 0 {
+		if rest, ok := h.memory[name]; ok && !r.own && s.upTo(3, "remember") > 0 {
 			r.rests[name] = rest
 			s.seen["from memory"]++
 		}
@@ -184,6 +235,9 @@ func (h *holder) rollback() {
 
 func (h *holder) commit() {
 	s, r := h.s, h.run
+	if !r.own && s.locked(r.claims...) {
+		return
+	}
 	h.run = nil
 	var fault *pgproxy.Action
 	kind := s.upTo(9, "fault")
@@ -211,6 +265,8 @@ func (h *holder) commit() {
 			s.late = append(s.late, r)
 		case s.hasCommitted(r):
 			s.seen["reply lost"]++
+		case kind == 7:
+			s.db.kill(s, r.pid) // which ends by itself some time
 		}
 	default:
 		h.failed(r, err)
@@ -220,7 +276,12 @@ func (h *holder) commit() {
 func (h *holder) tookEffect(r *run) {
 	for _, c := range r.claims {
 		c.Seq, c.Tx = c.Seq+1, r.tx
-		h.goesOnFrom(c)
+		if h.seen[c.Grant.Resource] = c.Position; !r.own {
+			h.goesOnFrom(c)
+		}
+	}
+	if r.own {
+		return
 	}
 	maps.Copy(h.memory, r.rests)
 	maps.Copy(h.memory, r.writes)
@@ -258,6 +319,12 @@ func (h *holder) forgetAll() {
 
 func (h *holder) resolve() {
 	s, r := h.s, h.doubt
+	if s.locked(r.claims...) {
+		_, err := s.db.impatient.Resolve(s.ctx, storage.InDoubt{Claims: r.claims, Tx: r.tx})
+		require.ErrorContains(s, err, "55P03", "G4: the transaction that has the fence locked may commit")
+		s.seen["own in doubt waits"]++
+		return
+	}
 	applied, err := s.db.quiet.Resolve(s.ctx, storage.InDoubt{Claims: r.claims, Tx: r.tx})
 	s.Logf("%v took effect: %v (%v)", r, applied, err)
 	h.doubt = nil

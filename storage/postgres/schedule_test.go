@@ -69,6 +69,7 @@ func TestSchedules_LoseNoUpdate(t *testing.T) {
 		"committed", "stale", "overtaken", "went back", "transient", "several resources", "from memory",
 		"doubt applied", "doubt not applied", "outcome pruned", "late COMMIT applied", "late COMMIT rejected", "reply lost",
 		"killed", "restored", "history deleted",
+		"own committed", "own busy", "own held", "own in doubt waits", "own late COMMIT applied",
 	} {
 		require.Positive(t, seen[what], what)
 	}
@@ -160,6 +161,11 @@ func (s *schedule) run() {
 	for range 25 + s.upTo(25, "steps") {
 		s.step()
 	}
+	for _, h := range s.holders {
+		if h.run != nil && h.run.own {
+			h.rollback()
+		}
+	}
 	for len(s.late) > 0 {
 		s.deliver()
 	}
@@ -194,7 +200,9 @@ func (s *schedule) step() {
 		s.restore()
 	case kind < 99:
 		if open := s.open(); len(open) > 0 {
-			s.db.kill(s, open[s.upTo(len(open)-1, "backend")])
+			r := open[s.upTo(len(open)-1, "backend")]
+			s.db.kill(s, r.pid)
+			r.killed = true
 			s.seen["killed"]++
 		}
 	default:
@@ -219,26 +227,36 @@ func (s *schedule) deliver() {
 	}
 	i := s.upTo(len(s.late)-1, "late")
 	r := s.late[i]
+	if !r.own && s.locked(r.claims...) {
+		return
+	}
 	s.late = append(s.late[:i:i], s.late[i+1:]...)
 	answer, err := r.held.Deliver(s.ctx)
 	s.Logf("the COMMIT of %v arrives late: %+v (%v)", r, answer, err)
 	if s.hasCommitted(r) {
-		s.seen["late COMMIT applied"]++
+		s.seen[r.kind()+"late COMMIT applied"]++
 	} else {
 		s.seen["late COMMIT rejected"]++
 	}
 }
 
-func (s *schedule) open() (pids []int) {
+func (s *schedule) open() []*run {
+	open := slices.Clone(s.late)
 	for _, h := range s.holders {
 		if h.run != nil {
-			pids = append(pids, h.run.pid)
+			open = append(open, h.run)
 		}
 	}
-	for _, r := range s.late {
-		pids = append(pids, r.pid)
-	}
-	return pids
+	return slices.DeleteFunc(open, func(r *run) bool { return r.killed })
+}
+
+// locked reports whether a transaction that claims by itself has locked the fence of any of claims.
+func (s *schedule) locked(claims ...storage.Claim) bool {
+	return slices.ContainsFunc(s.open(), func(r *run) bool {
+		return r.own && slices.ContainsFunc(claims, func(c storage.Claim) bool {
+			return slices.ContainsFunc(r.claims, func(o storage.Claim) bool { return o.Grant.Resource == c.Grant.Resource })
+		})
+	})
 }
 
 func (s *schedule) restore() {
@@ -246,7 +264,10 @@ func (s *schedule) restore() {
 		return // it would lose nothing
 	}
 	s.Logf("the database is restored")
-	s.db.kill(s, s.open()...)
+	for _, r := range s.open() {
+		s.db.kill(s, r.pid)
+		r.killed = true
+	}
 	for _, r := range s.late {
 		require.NoError(s, r.held.Drop(s.ctx))
 	}
@@ -318,12 +339,17 @@ func (s *schedule) hasCommitted(r *run) bool {
 	require.False(s, s.denied[r.number], "G4: %v was said not to have taken effect", r)
 	for _, c := range r.claims {
 		name := c.Grant.Resource
+		if r.own {
+			require.Positive(s, c.Grant.Compare(s.world.claimed[name]), "G3: %v claimed after %v", r, s.world.claimed[name])
+			s.hasClaimed(c)
+			s.token = max(s.token, c.Grant.Token)
+		}
 		require.Equal(s, s.world.claimed[name], c.Grant, "G3: %v committed under a grant that isn't the last", r)
 		require.Equal(s, s.world.chains[name], r.rests[name], "G2, G6: %v rests on other data of %s than there was at its commit", r, name)
 	}
 	maps.Copy(s.world.chains, r.writes)
 	s.world.applied[r.number] = true
-	s.seen["committed"]++
+	s.seen[r.kind()+"committed"]++
 	if len(r.claims) > 1 {
 		s.seen["several resources"]++
 	}
@@ -347,6 +373,7 @@ type scheduleDB struct {
 	*faulty
 	stores          []*postgres.Store // of each level
 	quiet, evicting *postgres.Store   // claims of the one evict nothing
+	impatient       *postgres.Store
 	startEpoch      int64
 }
 
@@ -368,6 +395,7 @@ func newScheduleDB(t *testing.T) *scheduleDB {
 	for _, level := range levels {
 		db.stores = append(db.stores, newStore(t, db.through, patient(level)))
 	}
+	db.impatient = newStore(t, db.through, postgres.Config{}.With(postgres.Times{Lock: 20 * time.Millisecond}))
 	db.quiet = newStore(t, db.pool, patient(pgx.ReadCommitted))
 	db.evicting = newStore(t, openPool(t, db.dsn, with(map[string]string{"schedule.evicts": "on"})), patient(pgx.ReadCommitted))
 	return db
@@ -429,8 +457,8 @@ func (db *scheduleDB) deleteHistory(s *schedule, condition string) {
 
 func (s *schedule) filled(sql string) string { return strings.ReplaceAll(sql, "$1", "'"+s.prefix+"%'") }
 
-func (db *scheduleDB) kill(s *schedule, pids ...int) {
-	db.exec(s, "select pg_terminate_backend(unnest($1::int[]), 60000)", pids)
+func (db *scheduleDB) kill(s *schedule, pid int) {
+	db.exec(s, "select pg_terminate_backend($1, 60000)", pid)
 }
 
 func (db *scheduleDB) commit(s *schedule, r *run, fault *pgproxy.Action) (moved []storage.Claim, faulty bool, err error) {
