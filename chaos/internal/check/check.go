@@ -12,7 +12,7 @@
 //   - I5: after a claim nothing of a lower token commits. The times of claims, writes and
 //     rejections as stale don't contradict the order of the log.
 //   - I7: every accepted token was the create revision of a lock key of its resource, and
-//     equal tokens had one lease.
+//     equal tokens had one lease. Of locks in etcd alone, as is I12.
 //   - I8: Fencekit's history, the data, the workers' events and the write-ahead log agree, and
 //     rejections that workers saw were recorded.
 //   - I9: after the faults end every resource makes progress, no operation takes longer than a
@@ -41,6 +41,7 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -67,22 +68,23 @@ type property struct {
 	name, title   string
 	fenced, stock bool // it is one of Fencekit's runs alone, of the built-in workload's
 	judge         func(v *view, t *tally)
+	ofKeys        bool // it is about keys of etcd
 }
 
 var properties = []property{
-	{"I1", "accepted tokens never fall, and positions have no gaps", true, false, tokens},
-	{"I2", "nothing is sold twice, oversold or lost", false, true, conservation},
-	{"I3", "an operation takes effect at most once, and as its outcome says", false, true, outcomes},
-	{"I5", "after a claim nothing of a lower token is accepted", true, false, register},
-	{"I7", "every accepted token is that of a lock key of its resource", true, false, provenance},
-	{"I8", "history, data, write-ahead log and workers agree", true, false, agreement},
-	{"I9", "after the faults end every resource makes progress, and no lock key is left", false, false, progress},
-	{"I10", "every change of guarded data has its entry", true, true, recorded},
-	{"I11", "everything that the scenario requires happened", true, false, required},
-	{"I12", "a lock is granted only to the first of its queue", true, false, ownership},
-	{"I13", "the history verifies", true, false, verified},
-	{"run", "operations and processes end, as the script expects", false, false, said(func(r *Run) string { return r.Wrong })},
-	{"workload", "the workload's own check passes", false, false, ofWorkload},
+	{"I1", "accepted tokens never fall, and positions have no gaps", true, false, tokens, false},
+	{"I2", "nothing is sold twice, oversold or lost", false, true, conservation, false},
+	{"I3", "an operation takes effect at most once, and as its outcome says", false, true, outcomes, false},
+	{"I5", "after a claim nothing of a lower token is accepted", true, false, register, false},
+	{"I7", "every accepted token is that of a lock key of its resource", true, false, provenance, true},
+	{"I8", "history, data, write-ahead log and workers agree", true, false, agreement, false},
+	{"I9", "after the faults end every resource makes progress, and no lock key is left", false, false, progress, false},
+	{"I10", "every change of guarded data has its entry", true, true, recorded, false},
+	{"I11", "everything that the scenario requires happened", true, false, required, false},
+	{"I12", "a lock is granted only to the first of its queue", true, false, ownership, true},
+	{"I13", "the history verifies", true, false, verified, false},
+	{"run", "operations and processes end, as the script expects", false, false, said(func(r *Run) string { return r.Wrong }), false},
+	{"workload", "the workload's own check passes", false, false, ofWorkload, false},
 }
 
 // OfData are the properties of the data: those that a control can violate.
@@ -95,6 +97,8 @@ func (p property) find(v *view) Finding {
 		f.Detail = "a control has no fence"
 	case p.stock && !v.Stock:
 		f.Detail = "only the workload itself knows what its operations leave in the data"
+	case p.ofKeys && v.Beside:
+		f.Detail = "the locks are in Postgres"
 	case p.name == "I11" && len(v.Requires) == 0:
 		f.Detail = "the scenario requires nothing"
 	default:
@@ -189,13 +193,14 @@ func required(v *view, t *tally) {
 	t.look("all %d required hits happened", len(v.Requires))
 }
 
-// Names of hits: prefixes, but for the last two.
+// Names of hits: prefixes, but for the last three.
 const (
 	HitFault              = "fault "           // and the kind: a fault was injected
 	HitPaused             = "paused at "       // and the point: a process paused itself there
 	HitRejected           = "rejected at "     // and the stage: the database rejected a grant as stale
 	HitResolvedApplied    = "resolved applied" // a Guard resolved a COMMIT in doubt as applied
 	HitResolvedNotApplied = "resolved not applied"
+	HitOwn                = "claimed within" // a transaction that wrote had made the claim
 )
 
 // hitsOf counts what a scenario may require.
@@ -217,6 +222,18 @@ func hitsOf(events []history.Event) map[string]int {
 		}
 	}
 	return hits
+}
+
+func claimedWithin(entries []observe.Entry) (n int) {
+	claims := map[written]bool{}
+	for _, e := range entries {
+		if at := (written{e.Commit, e.Resource}); e.Kind == "claim" {
+			claims[at] = true
+		} else if claims[at] {
+			n++
+		}
+	}
+	return n
 }
 
 // stale reports whether e is a rejection for a higher grant.

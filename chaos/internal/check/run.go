@@ -26,6 +26,7 @@ type Run struct {
 	Dir      string        `json:"dir"`  // of its files: three levels below the suite's, separated by slashes
 	Workload string        `json:"workload"`
 	Stock    bool          `json:"stock"`    // the workload is the built-in one, whose data the checks know
+	Beside   bool          `json:"beside"`   // Fencekit's locks are in Postgres, beside the fences
 	Progress time.Duration `json:"progress"` // bound of I9, ns
 	Requires []string      `json:"requires"` // hits without which it is inconclusive
 	Schedule []Step        `json:"schedule"` // of faults, made from the seed
@@ -68,6 +69,9 @@ func (r *Run) String() string {
 func (r *Run) Judge(events []history.Event, observed observe.Observation) {
 	v := newView(r, events, observed)
 	r.Counts, r.Hits = v.counts(), hitsOf(events)
+	if n := claimedWithin(observed.Entries); n > 0 {
+		r.Hits[HitOwn] = n
+	}
 	r.Findings = nil
 	for _, p := range properties {
 		r.Findings = append(r.Findings, p.find(v))

@@ -66,6 +66,7 @@ func (t Task) Result() *check.Run {
 	r := &check.Run{
 		Scenario: t.Scenario.Name, Family: t.Scenario.Family, Group: t.Group, Seed: t.Seed, Faults: t.Faults, Started: time.Now(), Dir: t.Dir(),
 		Progress: worker.ProgressBound, Stock: t.Workload.Name() == worker.Stock{}.Name(), Workload: t.Workload.Name(),
+		Beside: t.Scenario.beside,
 	}
 	if t.Group == check.Fenced && t.Faults {
 		r.Requires = t.Scenario.Requires

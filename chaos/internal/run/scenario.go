@@ -25,6 +25,7 @@ type Scenario struct {
 	// unhindered leaves only the fence to stop a late transaction: it may be idle for long, and no worker may
 	// evict another.
 	unhindered bool
+	beside     bool // Fencekit's locks are in Postgres
 	// A scenario has either schedule or script.
 	schedule func(random *rand.Rand) []step
 	// script fails with errWrong if the code under test did not do what it must.
@@ -97,6 +98,15 @@ var Scenarios = []Scenario{
 		Requires: []string{check.HitFault + "etcd-kill", check.HitFault + "revoke"},
 		members:  3,
 		schedule: lockService,
+	},
+	{
+		Scenario: check.Scenario{
+			Name: "claims-within", Family: "claims-within", Controls: []string{"etcd-mutex", "postgres-advisory"},
+			Summary: "locks are in Postgres, and calls claim within their transactions: workers are paused, killed, and cut off from Postgres; backends are terminated; COMMITs are lost, or arrive late",
+		},
+		Requires: []string{check.HitOwn, check.HitFault + "pause", check.HitFault + "commit-held", check.HitResolvedApplied},
+		beside:   true,
+		schedule: claimsWithin,
 	},
 	stalledHolder, unhinderedWriter, lostLock, expiryAtEveryAwait, killAtEveryAwait, lateCommit, lostAnswer, failover,
 }
@@ -182,6 +192,24 @@ func unknownCommits(r *rand.Rand) []step {
 		next := lose(first[i+1], loss, true)
 		next.at = steps[0].at
 		steps = append(steps, next)
+	}
+	return steps
+}
+
+func claimsWithin(r *rand.Rand) []step {
+	steps := spread(r, step{fault: pauseWorker(r.IntN(3), worker.PointRead), lasts: pastTTL(r)}, 400*time.Millisecond, func() step {
+		w := r.IntN(3)
+		return step{lasts: worker.Between(r, 50*time.Millisecond, 2*worker.TTL), fault: worker.Pick(r,
+			pauseWorker(w, worker.Pick(r, anywhere, worker.PointRead, worker.PointWritten, worker.PointCommit)),
+			killWorker(w, worker.Pick(r, anywhere, worker.PointWritten, worker.PointCommit)),
+			partition(w, toPostgres, worker.Pick(r, requests, answers, bothWays)), halfOpen(w, toPostgres), terminate(w),
+			loseCommit(w, worker.Pick(r, "swallowed", "unheard", "held"), true))}
+	})
+	for w, loss := range []string{"unheard", "held"} {
+		steps = append(steps, step{at: steps[0].at, fault: loseCommit(w, loss, true), lasts: worker.TTL})
+	}
+	for w := range 3 { // as in crashes
+		steps = append(steps, step{at: worker.Between(r, 2*time.Second, 2500*time.Millisecond), fault: reset(w, toPostgres)})
 	}
 	return steps
 }

@@ -54,7 +54,7 @@ func (s *environment) newSeat(n int) (_ *seat, err error) {
 	name := fmt.Sprintf("w%d", n)
 	w := &seat{trace: s.trace, bounds: s.bounds, log: filepath.Join(s.dir, name+".log"), spec: worker.Spec{
 		Worker: name, Number: n, Workload: s.Workload.Name(), Group: s.Group, Servers: worker.Servers{TTL: s.ttl()}, Prefix: s.prefix,
-		Seed: s.Seed, Unhindered: s.Scenario.unhindered, Within: s.bounds.operation,
+		Seed: s.Seed, Unhindered: s.Scenario.unhindered, Beside: s.Scenario.beside, Within: s.bounds.operation,
 	}}
 	if s.service != nil {
 		w.spec.Service = s.service.Addresses()

@@ -15,6 +15,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/pglock"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -43,7 +44,7 @@ func (w *worker) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.env = &Env{Process: w.spec.Worker, Pool: pool, at: w.points.reach}
+	w.env = &Env{Process: w.spec.Worker, Pool: pool, beside: w.spec.Beside, at: w.points.reach}
 	if w.spec.Group == check.Fenced {
 		return w.fence()
 	}
@@ -58,13 +59,7 @@ func (w *worker) open(ctx context.Context) error {
 
 func (w *worker) fence() error {
 	env := w.env
-	clientCfg := etcd.ClientConfig(w.spec.Etcd...)
-	clientCfg.DialOptions = append(clientCfg.DialOptions, grpc.WithChainUnaryInterceptor(w.points.unary))
-	client, err := clientv3.New(clientCfg)
-	if err != nil {
-		return err
-	}
-	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker})
+	locker, err := w.locker()
 	if err != nil {
 		return err
 	}
@@ -84,6 +79,25 @@ func (w *worker) fence() error {
 	env.Locker, env.protection = locker, fenced{env}
 	w.close = func(ctx context.Context) error { return errors.Join(env.Guard.Close(ctx), locker.Close(ctx)) }
 	return nil
+}
+
+// closingLocker is that of any lock service.
+type closingLocker interface {
+	fence.Locker
+	Close(ctx context.Context) error
+}
+
+func (w *worker) locker() (closingLocker, error) {
+	if w.spec.Beside {
+		return pglock.New(w.env.Pool, &pglock.Config{TTL: w.spec.TTL, Label: w.spec.Worker})
+	}
+	clientCfg := etcd.ClientConfig(w.spec.Etcd...)
+	clientCfg.DialOptions = append(clientCfg.DialOptions, grpc.WithChainUnaryInterceptor(w.points.unary))
+	client, err := clientv3.New(clientCfg)
+	if err != nil {
+		return nil, err
+	}
+	return etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker})
 }
 
 type fenced struct{ env *Env }

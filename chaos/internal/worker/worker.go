@@ -29,6 +29,7 @@ type Spec struct {
 	Prefix     string // of the lock keys
 	Seed       uint64
 	Unhindered bool          // nothing but the fence stops a late transaction
+	Beside     bool          // Fencekit's locks are in Postgres
 	Within     time.Duration // for each operation under load
 }
 
