@@ -52,18 +52,36 @@ func TestClose_FailsWaitingCallsAndWaitsForRunningOnes(t *testing.T) {
 	})
 }
 
-type busyStore struct{ *memory.Store }
+// busyStore answers BeginOwn with errs, and then not at all.
+type busyStore struct {
+	*memory.Store
+	errs []error
+}
 
-func (busyStore) Beside(fence.Locker) func() string { return func() string { return "a" } }
+func (*busyStore) Beside(fence.Locker) func() string { return func() string { return "a" } }
 
-func (busyStore) BeginOwn(ctx context.Context, _ ...storage.Claim) (storage.OwnTxn[*memory.Tx], []storage.Claim, error) {
-	<-ctx.Done()
-	return nil, nil, storage.ErrBusy
+func (s *busyStore) BeginOwn(ctx context.Context, _ ...storage.Claim) (_ storage.OwnTxn[*memory.Tx], _ []storage.Claim, err error) {
+	if len(s.errs) == 0 {
+		<-ctx.Done()
+		return nil, nil, storage.ErrBusy
+	}
+	err, s.errs = s.errs[0], s.errs[1:]
+	return nil, nil, err
+}
+
+func TestDo_ClaimsByItselfUnlessALockIsHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		store := &busyStore{w.store, []error{storage.ErrBusy, storage.ErrHeld}}
+		g := w.on(store, &guard.Config{KeepFor: -1})
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		require.Empty(t, store.errs)
+		require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", new(string)), guard.ReadOnly()))
+	})
 }
 
 func TestClose_EndsTheWaitForAnotherProcessesTransaction(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g := w.on(busyStore{w.store}, &guard.Config{StoreTimeout: time.Hour})
+		g := w.on(&busyStore{Store: w.store}, &guard.Config{StoreTimeout: time.Hour})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, guard.Do(ctx, g, sku, increment("n")), context.DeadlineExceeded)

@@ -173,7 +173,7 @@ func (c *call[Tx]) ownStates() grantStates {
 		keeps = keeps && past.alone >= keepAfter
 		states[i] = &grantState{line: l, own: true}
 		states[i].claim.Grant.Resource, states[i].claim.Grant.Holder = l.resource, holder
-		states[i].claim.Position = past.at
+		states[i].claim.Position = past.at // mutant: own-claim-forgets-what-was-seen
 	}
 	if keeps {
 		return nil
@@ -343,9 +343,9 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 		bound.Stop()
 		switch {
 		case err == storage.ErrHeld:
-			c.locks, c.held.atOnce = true, true
+			c.locks, c.held.atOnce = true, true // mutant: own-claim-beside-a-lock
 			return nil, err
-		case err == storage.ErrBusy && run.Err() == nil:
+		case err == storage.ErrBusy && run.Err() == nil: // mutant: own-claim-gives-up
 			continue
 		case err == storage.ErrBusy:
 			return nil, withCause(run, fmt.Errorf("guard: %s: gave up waiting behind a call of another process: %w", names(t.states.grants()), run.Err()))
@@ -355,7 +355,7 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 		}
 		for i, s := range t.states {
 			s.alone = s.claim.Seq > 0 && claims[i].Seq == s.claim.Seq+1
-			s.claim = claims[i] // s.claimed is set by COMMIT
+			s.claim = claims[i] // but s.claimed is set by COMMIT // mutant: own-claim-is-not-known
 		}
 		c.noteRun(t.states)
 		run.grants = c.Grants
@@ -370,11 +370,11 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 // after a panic there is no err either.
 func (t *transaction[Tx]) noteOwn(err error) {
 	for _, s := range t.states {
-		if err != nil || !s.claimed {
+		if err != nil || !s.claimed { // mutant: own-claim-that-failed-is-remembered
 			s.claim.Position = storage.Position{}
 		}
 	}
-	t.leader.guard.memory.givenUp(t.states...)
+	t.leader.guard.memory.givenUp(t.states...) // mutant: own-claim-is-not-remembered
 }
 
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {

@@ -11,18 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/sales"
+	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func TestMain(m *testing.M) { sales.Main(m, ofWorker) }
-
-func ofWorker(pool *pgxpool.Pool) (fence.Locker, error) {
-	return New(pool, &Config{TTL: 2 * time.Second})
-}
-
-func TestChaos_TheFenceHoldsWhereTheLockAloneBreaks(t *testing.T) { sales.Test(t, ofWorker) }
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := postgres.Migrate(ctx, pool, "")

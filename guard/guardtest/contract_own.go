@@ -91,15 +91,18 @@ func ownMoves[Tx any](o owner[Tx]) {
 }
 
 func ownHeld[Tx any](o owner[Tx]) {
+	before := o.claim(grant(1 << 20)).Grant
 	for range 2 {
 		lease, err := o.Locker.TryAcquire(o.ctx, resource)
 		o.noError(err)
+		o.check(lease.Grant().Compare(before) > 0, "%v comes after %v", lease.Grant(), before)
 		_, err = o.tries("another", resource)
 		o.check(err == storage.ErrHeld, "want ErrHeld beside an owner, got: %v", err)
 		o.write(o.add(key, 1), o.claim(lease.Grant()))
 		o.noError(lease.Release(o.ctx))
 		moved := o.commits(o.begins("another", resource))
 		o.check(moved[1].Grant.Compare(lease.Grant()) > 0, "%v comes after %v", moved[1].Grant, lease.Grant())
+		before = moved[1].Grant
 	}
 	acquired := make(chan error)
 	txn := o.begins(resource)

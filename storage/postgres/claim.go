@@ -88,7 +88,7 @@ func (s *Store) Beside(locker fence.Locker) (newHolder func() string) {
 	locks, ok := locker.(interface {
 		Beside(pool *pgxpool.Pool, schema string) (newHolder func() string)
 	})
-	if !ok || s.cfg.Isolation != pgx.ReadCommitted {
+	if !ok || s.cfg.Isolation != pgx.ReadCommitted { // mutant: own-claims-in-a-snapshot
 		return nil
 	}
 	return locks.Beside(s.pool, s.cfg.Schema)

@@ -89,14 +89,14 @@ declare
     k       {{schema}}.lock;
 begin
     perform from {{schema}}.resource where name = p_resource for no key update skip locked;
-    if not found and exists (select from {{schema}}.resource where name = p_resource) then
+    if not found and exists (select from {{schema}}.resource where name = p_resource) then -- mutant: lock-beside-an-own-claim
         return null;
     end if;
     select epoch into strict v_epoch from {{schema}}.setting where one;
     update {{schema}}.lock l
        set session = p_session, holder = p_holder, value = p_value, epoch = v_epoch,
            token = greatest(nextval('{{schema}}.lock_token'), case when l.epoch = v_epoch then l.token + 1 end,
-                            (select r.token + 1 from {{schema}}.resource r where r.name = p_resource and r.epoch = v_epoch))
+                            (select r.token + 1 from {{schema}}.resource r where r.name = p_resource and r.epoch = v_epoch)) -- mutant: lock-below-the-fence
      where l.resource = p_resource returning * into k;
     return k;
 end $$;
