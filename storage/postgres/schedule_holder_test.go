@@ -174,9 +174,9 @@ func (h *holder) beginOwn() {
 		delete(h.seen, rejected.Grant.Resource)
 	default:
 		require.NoError(s, err)
-		require.False(s, locked, "G1: another transaction has the fences locked")
 		r := &run{number: s.runs, txn: txn, claims: claims, own: true, rests: map[string]link{}, writes: map[string]link{}}
 		h.run = r
+		require.False(s, locked, "G1: another transaction has the fences locked")
 		h.does(func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, backend).Scan(&r.pid) })
 	}
 }
