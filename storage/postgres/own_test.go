@@ -182,11 +182,11 @@ func TestBeginOwn_GivesWayToATransactionUnderTheFencesGrant(t *testing.T) {
 	holds(t, pool, "x", 3)
 }
 
-// The first use of a name by a lock and by such a transaction: create_here waits for the grant under way.
+// The first use of a fence by a lock and by such a transaction: create_here waits for the grant under way.
 func TestBeginOwn_SeesTheFirstGrantOfAName(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
-	mustExec(t, pool, "select fence.lock_open(7, '61', 3600000)")
+	mustExec(t, pool, "select fence.lock_open(7, '61', 3600000), fence.lock_row('sku/1')")
 	granting := locked(t, pool, "select fence.lock_acquire(7, 1, '{736b752f31}', '{61}', '', false)")
 	later := claimLater(t, store, unseen(resource)...)
 	waiting(t, pool, "transactionid")

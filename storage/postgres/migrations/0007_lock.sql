@@ -364,11 +364,11 @@ begin
     if v_state is not null then
         raise exception 'fencekit: no token can be drawn' using errcode = v_state, detail = v_detail::text;
     end if;
-    for v_name in select n from (select convert_from(decode(h, 'hex'), 'UTF8') collate "C" as n from unnest(p_names) h) names order by n loop
+    for v_name in select n from (select convert_from(decode(h, 'hex'), 'UTF8') collate "C" as n from unnest(p_names) h) names order by n loop -- mutant: create-here-in-any-order
         if encode(convert_to(v_name, 'UTF8'), 'hex') ~ '^(..)*([01].|7f|c2[89].)' then -- control characters forge lines
             raise exception 'fencekit: create_here: argument out of bounds' using errcode = 'ZF007';
         end if;
-        perform {{schema}}.lock_row(v_name);
+        perform {{schema}}.lock_row(v_name); -- mutant: create-here-does-not-lock
         if not exists (select from {{schema}}.resource where name = v_name) then
             perform {{schema}}.create_fence(v_name);
         end if;
