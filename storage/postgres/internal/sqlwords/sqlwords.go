@@ -38,6 +38,9 @@ func AnyCopies(text string) bool {
 }
 
 func anyStatement(text string, is func(string) bool) bool {
+	if !strings.Contains(text, ";") {
+		return is(text)
+	}
 	escapes := false
 	for {
 		for statement := range statements(text, escapes) {
@@ -105,17 +108,14 @@ func Mentions(text string, words ...string) bool {
 	return false
 }
 
+// indexFold expects word in lower case, beginning with a letter.
 func indexFold(text, word string) int {
-	first := word[:1] + strings.ToUpper(word[:1])
-	for at := 0; ; at++ {
-		i := strings.IndexAny(text[at:], first)
-		if at += i; i < 0 || len(text)-at < len(word) {
-			return -1
-		}
-		if strings.EqualFold(text[at:at+len(word)], word) {
+	for at := range len(text) - len(word) + 1 {
+		if text[at]|0x20 == word[0] && strings.EqualFold(text[at:at+len(word)], word) {
 			return at
 		}
 	}
+	return -1
 }
 
 // ControlsTransaction reports whether sql begins or ends a transaction. For a procedure or DO block the server
