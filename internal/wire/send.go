@@ -54,26 +54,21 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 	if sql != "" {
 		pg.Frontend().SendQuery(&pgproto3.Query{String: sql})
 	}
-	end := watch(ctx, pg, interrupted)
-	err := pg.Frontend().Flush()
-	if err == nil && len(ahead) > 0 {
-		var status byte
-		a.Ahead, status, err = readResults(pg)
-		a.endedAhead = status == 'I'
-		if isStatementError(err) && status != 0 && sql != "" {
-			a.failure, err = err, nil
+	// pgconn would set that up for each message.
+	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
+	err := a.receive(pg, sql, len(ahead) > 0)
+	if !stop() {
+		interrupted(pg)
+		if err != nil && !isStatementError(err) {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
 	if sql == "" {
-		if err = end(err); err != nil && !isStatementError(err) {
+		if err != nil && !isStatementError(err) {
 			CloseNow(pg)
 		}
 		return &a, Aborted, err
 	}
-	if err == nil {
-		err = a.read(pg)
-	}
-	err = end(err)
 	result, reason := a.outcome(err)
 	if err != nil || result == InDoubt || result == Committed && a.status != 'I' {
 		CloseNow(pg)
@@ -82,22 +77,6 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 		reason = &unansweredError{reason}
 	}
 	return &a, result, reason
-}
-
-// watch interrupts reads and writes of pg when ctx ends; pgconn would set that up for each message. Call end with
-// the exchange's error: if ctx has ended, it closes the connection with interrupted.
-func watch(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn)) (end func(error) error) {
-	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
-	return func(err error) error {
-		if stop() {
-			return err
-		}
-		interrupted(pg)
-		if err != nil && !isStatementError(err) {
-			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
-		return err
-	}
 }
 
 type unansweredError struct{ err error }
@@ -127,6 +106,23 @@ func (a *Answer) First() string {
 		return ""
 	}
 	return strings.Join(a.Rows[0], " ")
+}
+
+// receive sends what is queued and reads the answer.
+func (a *Answer) receive(pg *pgconn.PgConn, sql string, ahead bool) error {
+	err := pg.Frontend().Flush()
+	if err == nil && ahead {
+		var status byte
+		a.Ahead, status, err = readResults(pg)
+		a.endedAhead = status == 'I'
+		if isStatementError(err) && status != 0 && sql != "" {
+			a.failure, err = err, nil
+		}
+	}
+	if err != nil || sql == "" {
+		return err
+	}
+	return a.read(pg)
 }
 
 func (a *Answer) read(pg *pgconn.PgConn) error {
