@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,6 +139,90 @@ func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 			require.ErrorContains(t, err, "no answer within 100ms (postgres.Config.StatementTimeout is 50ms, and the network has 50ms)")
 		})
 	}
+}
+
+func TestRun_FirstStatementSentToASilentServer(t *testing.T) {
+	t.Parallel()
+	conn := &boundConn{}
+	f := newFaulty(t, pgx.ReadCommitted, conn.dialed)
+	conn.bounding = func() { t.Cleanup(f.proxy.Cut(netfault.ToServer)) }
+	store := newStore(t, f.through, postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: time.Minute, Network: 50 * time.Millisecond, Cleanup: 50 * time.Millisecond}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := connect(t, store, claim(t, f.direct, grant(5, "a"))).Run(ctx, set("x", 1))
+	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
+	require.ErrorContains(t, err, "no answer within 100ms")
+}
+
+// The bound of the wait for a first answer is lifted with it, but not what pgx sets when ctx ends meanwhile.
+func TestRun_LiftsTheBoundOfTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	conn := &boundConn{ended: make(chan struct{}, 2)}
+	store := newStore(t, openPool(t, migrated(t), single, conn.dialed), nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, op := range []storage.Func[pgx.Tx]{set("x", 1), get("x", new(int64))} {
+		c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
+			before := conn.bounds.Load()
+			require.NoError(t, op(ctx, tx))
+			require.Equal(t, before+1, conn.bounds.Load())
+			require.False(t, conn.bound.Load())
+			return nil
+		}))
+	}
+	err := connect(t, store, c).Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+		ctx, cancel := context.WithCancel(ctx)
+		conn.lifting = func() {
+			cancel()
+			<-conn.ended
+		}
+		rows, err := tx.Query(ctx, "select repeat('x', 20000 * (i % 2)), case i when 2 then pg_sleep(60)::text end from generate_series(0, 2) i")
+		require.NoError(t, err)
+		for rows.Next() {
+		}
+		return rows.Err()
+	}))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// boundConn counts the deadlines of a pool's only connection. It calls bounding before one is set, and lifting before one is lifted,
+// once each.
+type boundConn struct {
+	net.Conn
+	bounds            atomic.Int32
+	bound             atomic.Bool
+	bounding, lifting func()
+	ended             chan struct{} // gets the deadlines that have passed
+}
+
+func (c *boundConn) dialed(cfg *pgxpool.Config) {
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+		if c.Conn != nil {
+			return nil, errors.New("dialed again")
+		}
+		c.Conn, err = dial(ctx, network, addr)
+		return c, err
+	}
+}
+
+func (c *boundConn) SetDeadline(at time.Time) error {
+	future := time.Now().Before(at)
+	if call := c.bounding; future && call != nil {
+		c.bounding = nil
+		call()
+	}
+	if call := c.lifting; at.IsZero() && call != nil {
+		c.lifting = nil
+		call()
+	}
+	c.bound.Store(!at.IsZero())
+	err := c.Conn.SetDeadline(at)
+	if future {
+		c.bounds.Add(1)
+	} else if !at.IsZero() {
+		c.ended <- struct{}{}
+	}
+	return err
 }
 
 func TestRun_OutlivesAConnectionThatWasCut(t *testing.T) {

@@ -127,8 +127,8 @@ func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error
 		return nil, failure.FailedAt("begin", err)
 	}
 	t := &txn{store: s, conn: conn, own: seen, id: newTxID(), claimed: newTxID()}
-	bounded, bound := t.boundExchange(ctx, 1)
-	defer bound.end()
+	bounded, cancel := t.boundExchange(ctx, 1)
+	defer cancel()
 	_, answer, _, err := t.deliver(bounded, "")
 	if err = cause(bounded, err); err == nil {
 		err = t.readOwn(answer)

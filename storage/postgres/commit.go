@@ -104,11 +104,10 @@ func (t *txn) inDoubt(ctx context.Context, err error) error {
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
 
 func (t *txn) moved() []storage.Claim {
-	claims := slices.Clone(t.claims)
-	for i := range claims {
-		claims[i].Position = storage.Position{Seq: claims[i].Seq + 1, Tx: t.id} // mutant: commit-leaves-the-position
+	for i := range t.claims {
+		t.claims[i].Position = storage.Position{Seq: t.claims[i].Seq + 1, Tx: t.id} // mutant: commit-leaves-the-position
 	}
-	return claims
+	return t.claims
 }
 
 type seal struct {
@@ -129,7 +128,7 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 			continue
 		}
 		var err error
-		if seals[i].ops, err = json.Marshal(seals[i].Ops); err != nil {
+		if seals[i].ops, err = json.Marshal(&seals[i].Ops); err != nil {
 			return nil, fmt.Errorf("postgres: operations can't be recorded: %w", err)
 		}
 	}
@@ -262,8 +261,8 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	last := append(make([]wire.Statement, 0, len(t.claims)+5), wire.Statement{SQL: endCursors})
 	for _, c := range t.claims {
 		check := wire.Statement{SQL: t.store.sql.readCheck}
-		check.ParamValues = [][]byte{appendInteger(nil, c.Resource), nil, appendInteger(nil, c.Grant.Epoch), appendInteger(nil, c.Grant.Token),
-			appendHex(nil, c.Grant.Holder), appendInteger(nil, c.Seq), appendInteger(nil, c.Tx)}
+		check.ParamValues = integers(c.Resource, 0, c.Grant.Epoch, int64(c.Grant.Token), 0, c.Seq, int64(c.Tx))
+		check.ParamValues[1], check.ParamValues[4] = nil, appendHex(nil, c.Grant.Holder)
 		if t.xid != "" {
 			check.ParamValues[1] = []byte(t.xid)
 		}
@@ -280,7 +279,7 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	if t.passed(answer.Ahead[min(len(answer.Ahead), ahead.length()):]) {
 		t.reusable = err == nil && t.unlisted()
 		ahead.read(answer.Ahead)
-		return slices.Clone(t.claims), nil
+		return t.claims, nil
 	}
 	if errors.As(err, new(*wire.StatementError)) && wire.FromServer(err) {
 		stage, err := ahead.explain(err)
@@ -337,7 +336,7 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 		return nil, t.unchecked(ctx, cmp.Or(err, answer.After), whole)
 	}
 	ahead.read(answer.Ahead)
-	return slices.Clone(t.claims), nil
+	return t.claims, nil
 }
 
 // unchecked returns the error of a read check without an answer. Nothing was written, so another run may succeed,

@@ -33,7 +33,7 @@ func (c Config) With(t Times) *Config { c.times = t; return &c }
 
 // StatusOf asks for the status of a transaction whose connection was lost.
 func (s *Store) StatusOf(ctx context.Context, xid string, claims ...storage.Claim) string {
-	return (&txn{store: s, claims: claims, xid: xid}).status(ctx)
+	return (&txn{store: s, claims: claims, beginning: beginning{xid: xid}}).status(ctx)
 }
 
 // PostgreSQL 17 ends a session with this FATAL error when transaction_timeout has

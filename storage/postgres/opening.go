@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"time"
 
@@ -11,105 +12,94 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/internal/wire"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-// opening begins the transaction t with an operation's first statement. A goroutine that the operation left behind
-// may still be in one of its methods, so it has fields of its own, which txn.finish copies later.
+// opening is an operation in the transaction t, which its first statement begins if nothing has yet. A goroutine that
+// the operation left behind may still be in one of its methods, so it has a beginning of its own, which txn.finish
+// copies later.
 type opening struct {
-	t     *txn
-	conn  *pgx.Conn
-	sent  time.Time
-	begun bool
-	head  headReader
-	err   error
+	operation.Operation
+	beginning
+	t    *txn
+	conn *pgx.Conn
 
-	prepared bool
+	// Of the first statement:
+	ctx     context.Context
+	sql     string
+	results *pgconn.MultiResultReader
 }
 
 var _ operation.Opening = (*opening)(nil)
 
-type headReader struct {
-	n   int
-	xid string
-	pid string
-}
-
-func (r *headReader) whole() bool { return r.n == headLength && r.xid != "" }
-
-func (r *headReader) read(result *pgconn.ResultReader) error {
-	for result.NextRow() {
-		if r.n == headLength-1 {
-			r.xid, r.pid = readHead(result.Values())
-		}
-	}
-	_, err := result.Close()
-	if err == nil {
-		r.n++
-	}
-	return err
-}
-
 // Query implements operation.Opening. Head and statement go out in one write, not as a pgx.Batch: pgx would prepare
 // that without a bound on waits for locks, and tracers would see a batch.
+//
+// The answer to the head, or to all if no rows are wanted, is awaited for as long as the server's limits allow: they
+// are not in force yet, and the answer may be lost. A deadline of the connection costs less than a context.
 func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
 	s, ok := o.encode(ctx, sql, args, exec)
 	if !ok {
 		return nil, nil
 	}
-	ctx, bound := o.t.boundExchange(ctx, 1)
 	if tracer := o.t.store.tracer; tracer != nil {
 		ctx = tracer.TraceQueryStart(ctx, o.conn, pgx.TraceQueryStartData{SQL: sql, Args: args})
 	}
-	rows := &firstRows{o: o, sql: s.SQL, ctx: ctx, bound: bound}
-	var err error
-	if rows.results, err = o.begin(ctx, s); rows.results == nil {
-		rows.end(pgconn.CommandTag{}, err)
+	o.ctx, o.sql = ctx, s.SQL
+	err := o.begin(ctx, s)
+	if o.results == nil {
+		o.end(pgconn.CommandTag{}, err)
 		return nil, err
 	}
-	result, err := next(rows.results)
+	result, err := next(o.results)
+	if err = o.late(err); err != nil {
+		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
+	}
 	if !exec {
-		bound.timer.Stop()
+		o.liftDeadline()
 	}
-	if err = cause(ctx, err); err != nil {
-		rows.Rows, _ = pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
-	} else {
-		rows.Rows = pgx.RowsFromResultReader(o.conn.TypeMap(), result)
-	}
-	return rows, err
+	return pgx.RowsFromResultReader(o.conn.TypeMap(), result), nil
 }
 
-type firstRows struct {
-	pgx.Rows
-	o       *opening
-	sql     string
-	ctx     context.Context
-	results *pgconn.MultiResultReader
-	bound   exchange
+// liftDeadline lets the rest of the answer take its time.
+func (o *opening) liftDeadline() {
+	pg := o.conn.PgConn()
+	if pg.IsClosed() {
+		return // pgx still ends it, within a deadline of its own
+	}
+	_ = pg.Conn().SetDeadline(time.Time{})
+	if pg.IsBusy() && o.ctx.Err() != nil {
+		_ = pg.Conn().SetDeadline(time.Unix(1, 0)) // pgx had set one when ctx ended, or is about to
+	}
 }
 
-// Close reads the answer to its end, and so the state of the transaction.
-func (r *firstRows) Close() {
-	r.Rows.Close()
-	if r.results == nil {
-		return
+func (o *opening) end(tag pgconn.CommandTag, err error) {
+	o.liftDeadline()
+	if tracer := o.t.store.tracer; tracer != nil {
+		tracer.TraceQueryEnd(o.ctx, o.conn, pgx.TraceQueryEndData{CommandTag: tag, Err: err})
 	}
-	_ = r.results.Close()
-	r.results = nil
-	outdateIfUnfit(r.o.conn, r.Err(), r.sql)
-	r.end(r.CommandTag(), r.Err())
 }
 
-func (r *firstRows) Err() error { return cause(r.ctx, r.Rows.Err()) }
-
-func (r *firstRows) end(tag pgconn.CommandTag, err error) {
-	if tracer := r.o.t.store.tracer; tracer != nil {
-		tracer.TraceQueryEnd(r.ctx, r.o.conn, pgx.TraceQueryEndData{CommandTag: tag, Err: err})
+// late names err if the deadline has passed.
+func (o *opening) late(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) && o.ctx.Err() == nil {
+		return &lateError{o.t.store.cfg.exchange(1), &o.t.store.cfg}
 	}
-	r.bound.end()
+	return err
+}
+
+// Close implements operation.Opening.
+func (o *opening) Close(rows pgx.Rows) error {
+	rows.Close()
+	_ = o.results.Close()
+	err := o.late(rows.Err())
+	outdateIfUnfit(o.conn, err, o.sql)
+	o.end(rows.CommandTag(), err)
+	return err
 }
 
 // encode returns false if pgx has to run the statement after Begin: in other modes; with options of pgx that nothing
@@ -170,8 +160,8 @@ func hasOption(args []any) bool {
 	return false
 }
 
-// begin returns the statement's answer in results, which the caller closes. If results and err are nil, try Begin.
-func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.MultiResultReader, err error) {
+// begin leaves the statement's answer in results, which the caller closes. If there is none and no error, try Begin.
+func (o *opening) begin(ctx context.Context, s wire.Statement) error {
 	var batch pgconn.Batch
 	head := o.t.head()
 	for i := range head {
@@ -182,25 +172,43 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.
 		_ = o.t.prepareEnd(ctx, o.conn)
 	}
 	if o.conn.IsClosed() {
-		return nil, nil
+		return nil
 	}
 	queue(&batch, &s)
 	o.sending()
-	results = o.conn.PgConn().ExecBatch(ctx, &batch)
-	var read headReader
-	for err == nil && read.n < headLength {
-		var result *pgconn.ResultReader
-		if result, err = next(results); err == nil {
-			err = read.read(result)
-		}
-	}
-	if err != nil || !read.whole() {
+	_ = o.conn.PgConn().Conn().SetDeadline(time.Now().Add(o.t.store.cfg.exchange(1)))
+	results := o.conn.PgConn().ExecBatch(ctx, &batch)
+	n, err := o.readHead(results)
+	if !o.begun {
 		_ = results.Close()
 		outdateIfUnfit(o.conn, err, head[0].SQL, head[1].SQL, head[2].SQL, s.SQL)
-		return nil, o.headFailed(ctx, read.n, cause(ctx, err))
+		return o.headFailed(ctx, n, o.late(err))
 	}
-	o.begun, o.head, o.prepared = true, read, isPrepared(head)
-	return results, nil
+	o.results, o.prepared = results, isPrepared(head)
+	return nil
+}
+
+// readHead also returns how many results came.
+func (o *opening) readHead(results *pgconn.MultiResultReader) (n int, err error) {
+	var xid, pid string
+	for ; n < headLength; n++ {
+		result, err := next(results)
+		if err != nil {
+			return n, err
+		}
+		for result.NextRow() {
+			if n == headLength-1 {
+				xid, pid = readHead(result.Values())
+			}
+		}
+		if _, err = result.Close(); err != nil {
+			return n, err
+		}
+	}
+	if o.xid, o.begun = xid, xid != ""; o.begun {
+		noteBackend(o.conn.PgConn(), pid)
+	}
+	return n, nil
 }
 
 // headFailed returns nil if Begin is to be tried, on another connection if this one is closed. The statement has
@@ -221,26 +229,26 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	if ctx.Err() != nil {
 		step = "begin, or the statement sent with it"
 	}
-	o.err = failure.FailedAt(step, failure.Reached(err))
-	return o.err
+	o.beginErr = failure.FailedAt(step, failure.Reached(err))
+	return o.beginErr
 }
 
 var errNoID = errors.New("the answer lacks the id of the transaction: a pooler in between may have made it up")
 
 // unusable reports whether the server is away or closed the connection, perhaps while that was in the pool.
 func (o *opening) unusable(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() && wire.Limit(err) == "" || failure.Away(err))
+	return err != nil && ctx.Err() == nil && !errors.Is(err, storage.ErrStoreUnavailable) && (o.conn.IsClosed() && wire.Limit(err) == "" || failure.Away(err))
 }
 
 // Begin implements operation.Opening. If the server has closed the connection, it tries another one.
-func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error) {
-	ctx, bound := o.t.boundExchange(ctx, 1)
-	defer bound.end()
+func (o *opening) Begin(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := o.t.boundExchange(ctx, 1)
+	defer cancel()
 	for n := 1; ; n++ {
 		if o.conn.IsClosed() {
-			if err := o.reconnect(ctx, change); err != nil {
-				o.err = cause(ctx, err)
-				return nil, o.err
+			if err := o.reconnect(ctx); err != nil {
+				o.beginErr = cause(ctx, err)
+				return nil, o.beginErr
 			}
 		}
 		err := o.beginAlone(ctx)
@@ -252,8 +260,8 @@ func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Co
 			if unusable && sqlstate.Of(err) == "" {
 				err = failure.Lost(err)
 			}
-			o.err = failure.FailedAt("begin", failure.Reached(err))
-			return nil, o.err
+			o.beginErr = failure.FailedAt("begin", failure.Reached(err))
+			return nil, o.beginErr
 		}
 		wire.CloseNow(o.conn.PgConn())
 	}
@@ -262,19 +270,15 @@ func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Co
 func (o *opening) beginAlone(ctx context.Context) error {
 	o.sending()
 	results := o.conn.PgConn().Exec(ctx, o.t.beginSQL())
-	var read headReader
-	for results.NextResult() {
-		_ = read.read(results.ResultReader())
-	}
-	err := results.Close()
-	switch {
+	_, _ = o.readHead(results)
+	switch err := results.Close(); {
 	case err != nil:
+		o.begun = false
 		return cause(ctx, err)
-	case !read.whole():
+	case !o.begun:
 		wire.CloseNow(o.conn.PgConn())
 		return errNoID
 	}
-	o.begun, o.head = true, read
 	return nil
 }
 
@@ -285,9 +289,9 @@ func (o *opening) sending() {
 }
 
 // reconnect returns the old connection first: the pool may have only one.
-func (o *opening) reconnect(ctx context.Context, change func(func()) error) error {
+func (o *opening) reconnect(ctx context.Context) error {
 	var old *pgxpool.Conn
-	if err := change(func() { old, o.t.conn = o.t.conn, nil }); err != nil {
+	if err := o.Change(func() { old, o.t.conn = o.t.conn, nil }); err != nil {
 		return err
 	}
 	old.Release()
@@ -295,7 +299,7 @@ func (o *opening) reconnect(ctx context.Context, change func(func()) error) erro
 	if err != nil {
 		return err
 	}
-	if err = change(func() { o.t.conn = conn }); err != nil {
+	if err = o.Change(func() { o.t.conn = conn }); err != nil {
 		conn.Release()
 		return err
 	}

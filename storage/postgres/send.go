@@ -42,8 +42,8 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	if len(t.queue.batches) == 0 {
 		return nil
 	}
-	bounded, bound := t.boundExchange(ctx, t.queue.statements+1)
-	defer bound.end()
+	bounded, cancel := t.boundExchange(ctx, t.queue.statements+1)
+	defer cancel()
 	ahead, answer, _, err := t.deliver(bounded, "")
 	t.queue = batchQueue{}
 	stage := storage.StageRun
@@ -118,7 +118,8 @@ func (t *txn) beginAnew(ctx context.Context) error {
 // first, since a failure after BEGIN would end it. If an argument panics and other calls share the transaction, it
 // returns an error, so that only the call with that argument panics.
 func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) {
-	ahead = &sentBatches{}
+	ahead = &t.ahead
+	*ahead = sentBatches{}
 	if !t.begun {
 		ahead.sent = t.head()
 		ahead.head = len(ahead.sent)
@@ -138,10 +139,14 @@ func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) 
 	if t.ran <= 1 {
 		return ahead, t.encodeBatches(ctx, ahead)
 	}
+	return ahead, t.encodeShared(ctx, ahead)
+}
+
+func (t *txn) encodeShared(ctx context.Context, ahead *sentBatches) (err error) {
 	if panicked := callback.Run(func() { err = t.encodeBatches(ctx, ahead) }); panicked != nil {
 		err = fmt.Errorf("postgres: an argument of a batch %w", panicked)
 	}
-	return ahead, err
+	return err
 }
 
 func (t *txn) encodeBatches(ctx context.Context, ahead *sentBatches) error {
@@ -170,7 +175,7 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	if t.begun = len(results) >= ahead.head; t.begun {
 		var pid string
 		t.xid, pid = readHead(results[ahead.head-1].Row)
-		t.noteBackend(pid)
+		noteBackend(t.conn.Conn().PgConn(), pid)
 	}
 }
 

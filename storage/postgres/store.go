@@ -368,6 +368,17 @@ func appendInteger[T ~int32 | ~int64](b []byte, n T) []byte {
 	return strconv.AppendInt(b, int64(n), 10)
 }
 
+// integers returns each as text.
+func integers(all ...int64) [][]byte {
+	text, values := make([]byte, 0, 20*len(all)), make([][]byte, len(all))
+	for i, n := range all {
+		begin := len(text)
+		text = appendInteger(text, n)
+		values[i] = text[begin:len(text):len(text)]
+	}
+	return values
+}
+
 func grantArrays(grants []fence.Grant) (names, epochs, tokens, holders string) {
 	return array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Resource) }),
 		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Epoch) }),

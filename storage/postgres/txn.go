@@ -26,10 +26,6 @@ type txn struct {
 	conn     *pgxpool.Conn
 	claims   []storage.Claim
 	id       storage.TxID
-	sent     time.Time
-	begun    bool
-	xid      string
-	prepared bool // the connection has prepared the head, and so the statements that end the transaction
 	reusable bool // no eviction has listed it
 	failed   bool
 	queue    batchQueue
@@ -39,12 +35,21 @@ type txn struct {
 	own      []storage.Claim // as the caller saw them, if the transaction makes its claims
 	claimed  storage.TxID    // names those claims
 
-	opening  *opening
-	beginErr error
+	beginning
 
 	texts     operation.Texts
+	ahead     sentBatches
 	look      int  // number of deferrable's look that goes out with COMMIT, or 0
 	committed bool // by a batch, without a seal
+}
+
+// beginning is what is known of how the transaction began, or failed to.
+type beginning struct {
+	sent     time.Time // zero if nothing was
+	begun    bool
+	xid      string
+	prepared bool // the connection has prepared the head, and so the statements that end the transaction
+	beginErr error
 }
 
 // Begin implements storage.Store. It takes a connection and sends nothing: see head.
@@ -89,11 +94,7 @@ func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) (err error) {
 }
 
 func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
-	o := operation.New(t.conn.Conn(), nil)
-	if !t.begun {
-		t.opening = &opening{t: t, conn: t.conn.Conn()}
-		o = operation.New(t.conn.Conn(), t.opening)
-	}
+	o := &opening{t: t, conn: t.conn.Conn(), beginning: t.beginning}
 	inUse, err := t.call(ctx, op, o)
 	if !inUse {
 		return o.Verdict(err)
@@ -104,13 +105,16 @@ func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	return fmt.Errorf("%w, perhaps: what the function has left open may have sent COMMIT: %w", storage.ErrTxEnded, err)
 }
 
-func (t *txn) call(ctx context.Context, op storage.Op[pgx.Tx], o *operation.Operation) (inUse bool, err error) {
+func (t *txn) call(ctx context.Context, op storage.Op[pgx.Tx], o *opening) (inUse bool, err error) {
 	defer func() { inUse = t.finish(o) }()
-	return false, op.Run(ctx, o.Tx())
+	if t.begun {
+		return false, op.Run(ctx, o.Start(o.conn, nil))
+	}
+	return false, op.Run(ctx, o.Start(o.conn, o))
 }
 
 // finish cuts a connection that is still in use: it can neither go back to the pool nor be closed cleanly.
-func (t *txn) finish(o *operation.Operation) (inUse bool) {
+func (t *txn) finish(o *opening) (inUse bool) {
 	if o.Finish() {
 		if t.conn != nil {
 			_ = t.conn.Hijack().PgConn().Conn().Close() // mutant: tx-of-a-goroutine-left-behind-stays
@@ -119,13 +123,7 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 		return true
 	}
 	t.texts.Add(o.Texts())
-	if opening := t.opening; opening != nil {
-		t.opening = nil
-		t.sent, t.begun, t.xid, t.beginErr = opening.sent, opening.begun, opening.head.xid, opening.err
-		if t.prepared = opening.prepared; t.begun {
-			t.noteBackend(opening.head.pid)
-		}
-	}
+	t.beginning = o.beginning
 	return false
 }
 
@@ -146,12 +144,13 @@ func (t *txn) head() []wire.Statement {
 	if c.Looked { // the end compares all; and no eviction may take it for a transaction of that holder
 		return []wire.Statement{{SQL: begin}, {SQL: q.ownLimits}, {SQL: q.looked, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: [][]byte{id}}}}
 	}
-	resource, token := appendInteger(nil, c.Resource), appendInteger(nil, c.Grant.Token)
+	values := integers(c.Resource, int64(c.Grant.Token), ms(t.store.cfg.times.Lock), c.Resource, c.Grant.Epoch, int64(c.Grant.Token), 0)
+	values[6] = id
 	head := make([]wire.Statement, headLength, headLength+t.queue.statements)
 	head[0].SQL = begin
-	head[1].SQL, head[1].ParamValues = q.limits, [][]byte{resource, token, appendInteger(nil, ms(t.store.cfg.times.Lock))}
+	head[1].SQL, head[1].ParamValues = q.limits, values[:3]
 	if len(t.claims) == 1 && t.store.cfg.Isolation != pgx.Serializable && t.store.mode == pgx.QueryExecModeCacheStatement {
-		head[2].SQL, head[2].ParamValues = q.check, [][]byte{resource, appendInteger(nil, c.Grant.Epoch), token, id}
+		head[2].SQL, head[2].ParamValues = q.check, values[3:]
 		return head
 	}
 	resources, epochs, tokens := claimArrays(t.claims)
@@ -198,26 +197,27 @@ func (t *txn) reconnect(ctx context.Context) (err error) {
 	return err
 }
 
-// exchange bounds the wait for an answer, because the server's limits are not in force yet and an answer may be
-// lost.
-type exchange struct {
-	timer  *time.Timer
-	cancel context.CancelCauseFunc
+// boundExchange bounds the wait for the answer to n statements, because the server's limits are not in force yet and an
+// answer may be lost.
+func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	limit := t.store.cfg.exchange(n)
+	return context.WithTimeoutCause(ctx, limit, &lateError{limit, &t.store.cfg})
 }
 
-func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, exchange) {
-	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.times.Network
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() { // mutant: first-statement-without-an-end
-		cancel(fmt.Errorf("%w: no answer within %v (postgres.Config.StatementTimeout is %v, and the network has %v)", storage.ErrStoreUnavailable, limit, t.store.cfg.StatementTimeout, t.store.cfg.times.Network))
-	})
-	return ctx, exchange{timer, cancel}
+func (c *Config) exchange(n int) time.Duration {
+	return time.Duration(n)*c.StatementTimeout + c.times.Network // mutant: first-statement-without-an-end
 }
 
-func (e exchange) end() {
-	e.timer.Stop()
-	e.cancel(nil)
+type lateError struct {
+	limit time.Duration
+	cfg   *Config
 }
+
+func (e *lateError) Error() string {
+	return fmt.Sprintf("%v: no answer within %v (postgres.Config.StatementTimeout is %v, and the network has %v)", storage.ErrStoreUnavailable, e.limit, e.cfg.StatementTimeout, e.cfg.times.Network)
+}
+
+func (e *lateError) Unwrap() error { return storage.ErrStoreUnavailable }
 
 func cause(ctx context.Context, err error) error {
 	if err == nil {
@@ -281,12 +281,9 @@ func (t *txn) listable() bool { return t.own == nil && !t.claims[0].Looked }
 // directKey marks connections that end at a backend, not at a pooler.
 const directKey = "fencekit: direct"
 
-func (t *txn) noteBackend(pid string) {
-	if t.conn == nil {
-		return
-	}
-	pg := t.conn.Conn().PgConn()
-	pg.CustomData()[directKey] = pid == strconv.FormatUint(uint64(pg.PID()), 10)
+func noteBackend(pg *pgconn.PgConn, pid string) {
+	own := strconv.AppendUint(make([]byte, 0, 10), uint64(pg.PID()), 10)
+	pg.CustomData()[directKey] = string(own) == pid
 }
 
 // direct reports whether the connection is known to end at a backend. A pooler may give the session away as soon as

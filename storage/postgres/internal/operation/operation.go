@@ -26,8 +26,10 @@ import (
 // there is one, and none after the operation has returned: a goroutine that it left behind must not reach the
 // connection's next transaction.
 type Operation struct {
+	tx      tx
 	conn    *pgx.Conn
-	opening Opening
+	opening Opening // nil once the transaction has begun
+	reads   Opening // reads the answer to the first statement; nil once that is closed
 	unbegun error
 	texts   Texts
 
@@ -46,13 +48,15 @@ type Operation struct {
 }
 
 type Opening interface {
-	// Query begins the transaction in one write with sql, and returns its rows. If both results are nil, nothing
-	// has run, and Begin has to be called. An error says why the transaction could not begin. exec: no rows are
-	// wanted.
+	// Query begins the transaction in one write with sql, and returns its rows, which Close closes. If both results
+	// are nil, nothing has run, and Begin has to be called. An error says why the transaction could not begin. exec:
+	// no rows are wanted.
 	Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error)
+	// Close reads the answer of Query to its end, and so the state of the transaction, and returns the rows' error.
+	Close(rows pgx.Rows) error
 	// Begin begins the transaction and returns its connection, which may be another one. It replaces it within
-	// change, which fails if the operation has returned.
-	Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error)
+	// Operation.Change.
+	Begin(ctx context.Context) (*pgx.Conn, error)
 }
 
 type Texts struct {
@@ -75,11 +79,11 @@ var (
 	ErrInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 
-func New(conn *pgx.Conn, opening Opening) *Operation {
-	return &Operation{conn: conn, opening: opening}
+// Start begins the operation. opening is nil if the transaction has begun.
+func (o *Operation) Start(conn *pgx.Conn, opening Opening) pgx.Tx {
+	o.conn, o.opening, o.tx.o = conn, opening, o
+	return &o.tx
 }
-
-func (o *Operation) Tx() pgx.Tx { return &tx{o: o} }
 
 // Finish ends the operation. A connection that is still in use must not be used for anything else.
 func (o *Operation) Finish() (inUse bool) {
@@ -175,7 +179,7 @@ func (o *Operation) first(ctx context.Context, sql string, args []any, exec bool
 	rows, err := o.opening.Query(ctx, sql, args, exec)
 	switch {
 	case rows != nil:
-		o.opening = nil
+		o.reads, o.opening = o.opening, nil
 	case err != nil:
 		o.unbegun = err
 	default:
@@ -184,11 +188,20 @@ func (o *Operation) first(ctx context.Context, sql string, args []any, exec bool
 	return rows, err
 }
 
+func (o *Operation) close(rows pgx.Rows) error {
+	if first := o.reads; first != nil {
+		o.reads = nil
+		return first.Close(rows)
+	}
+	rows.Close()
+	return rows.Err()
+}
+
 func (o *Operation) begin(ctx context.Context) error {
 	if o.opening == nil {
 		return nil
 	}
-	conn, err := o.opening.Begin(ctx, o.change)
+	conn, err := o.opening.Begin(ctx)
 	if err != nil {
 		o.unbegun = err
 		return err
@@ -199,8 +212,8 @@ func (o *Operation) begin(ctx context.Context) error {
 	return nil
 }
 
-// change calls f unless the operation has returned. It can't return while f runs.
-func (o *Operation) change(f func()) error {
+// Change calls f unless the operation has returned, which is its error. It can't return while f runs.
+func (o *Operation) Change(f func()) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {

@@ -56,11 +56,8 @@ func (r *rows) Close() {
 }
 
 func (r *rows) close(err error) {
-	r.base.Close()
-	if err == nil {
-		err = r.base.Err()
-	}
-	r.end(r.o.note(err, r.base.CommandTag()))
+	closed := r.o.close(r.base)
+	r.end(r.o.note(cmp.Or(err, closed), r.base.CommandTag()))
 }
 
 func (r *rows) Next() bool {

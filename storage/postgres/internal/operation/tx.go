@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/fencekit/fencekit/fence"
@@ -105,8 +105,8 @@ func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Comm
 	rows, err := t.o.first(ctx, sql, args, true)
 	switch {
 	case rows != nil:
-		rows.Close()
-		tag, err = rows.CommandTag(), rows.Err()
+		err = t.o.close(rows)
+		tag = rows.CommandTag()
 	case err == nil:
 		tag, err = t.o.conn.Exec(ctx, sql, args...)
 	}
@@ -248,29 +248,29 @@ func (o *Operation) hideFromRewriters(args []any) []any {
 	return args
 }
 
-// closedConn connects to a server that lets everyone in and goes, since pgx makes a connection only by connecting.
+// closedConn connects to nothing but what a server says that lets everyone in, since pgx makes a connection only by
+// connecting.
 func closedConn(cfg *pgx.ConnConfig, types *pgtype.Map) *pgx.Conn {
-	client, server := net.Pipe()
-	go func() {
-		defer server.Close()
-		backend := pgproto3.NewBackend(server, server)
-		if _, err := backend.ReceiveStartupMessage(); err != nil {
-			return
-		}
-		backend.Send(&pgproto3.AuthenticationOk{})
-		backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-		_ = backend.Flush()
-	}()
 	cfg.Host, cfg.Fallbacks, cfg.TLSConfig, cfg.Tracer = "/", nil, nil, nil
 	cfg.RequireAuth, cfg.ChannelBinding = "", ""
 	cfg.AfterConnect, cfg.AfterNetConnect, cfg.ValidateConnect = nil, nil, nil
-	cfg.DialFunc = func(context.Context, string, string) (net.Conn, error) { return client, nil }
+	cfg.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+		nobody, _ := net.Pipe()
+		return welcome{nobody, strings.NewReader("R\x00\x00\x00\x08\x00\x00\x00\x00Z\x00\x00\x00\x05I")}, nil
+	}
 	conn, err := pgx.ConnectConfig(context.Background(), cfg)
 	if err != nil {
-		_ = client.Close()
 		return nil
 	}
 	_ = conn.Close(context.Background())
 	*conn.TypeMap() = *types
 	return conn
 }
+
+type welcome struct {
+	net.Conn
+	text *strings.Reader
+}
+
+func (w welcome) Read(b []byte) (int, error)  { return w.text.Read(b) }
+func (w welcome) Write(b []byte) (int, error) { return len(b), nil }
