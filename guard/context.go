@@ -110,10 +110,6 @@ func (c *runContext) bind(states grantStates, b bounds) {
 }
 
 func (c *runContext) endWith(other context.Context) {
-	if other.Err() != nil {
-		c.end(context.Cause(other))
-		return
-	}
 	c.stops = append(c.stops, context.AfterFunc(other, func() { c.end(context.Cause(other)) }))
 }
 
@@ -154,6 +150,40 @@ func (c *runContext) finish(cause error) {
 	}
 	c.lines.mu.Unlock()
 	c.end(cause)
+}
+
+// commitContext has a context's values, and ends at a time of its own. It takes a timer only for who asks, which is cheap
+// with its method AfterFunc.
+type commitContext struct {
+	context.Context // without an end
+	until           time.Time
+	timed           sync.Once
+	done            chan struct{}
+}
+
+func newCommitContext(ctx context.Context, limit time.Duration) *commitContext {
+	return &commitContext{Context: context.WithoutCancel(ctx), until: time.Now().Add(limit)}
+}
+
+func (c *commitContext) Deadline() (time.Time, bool) { return c.until, true }
+
+func (c *commitContext) Done() <-chan struct{} {
+	c.timed.Do(func() {
+		c.done = make(chan struct{})
+		c.AfterFunc(func() { close(c.done) })
+	})
+	return c.done
+}
+
+func (c *commitContext) Err() error {
+	if time.Now().Before(c.until) {
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+func (c *commitContext) AfterFunc(f func()) (stop func() bool) {
+	return time.AfterFunc(time.Until(c.until), f).Stop
 }
 
 type grantsKey struct{}

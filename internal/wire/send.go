@@ -55,7 +55,7 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 		pg.Frontend().SendQuery(&pgproto3.Query{String: sql})
 	}
 	// pgconn would set that up for each message.
-	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
+	stop := afterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
 	err := a.receive(pg, sql, len(ahead) > 0)
 	if !stop() {
 		interrupted(pg)
@@ -77,6 +77,14 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 		reason = &unansweredError{reason}
 	}
 	return &a, result, reason
+}
+
+// afterFunc is context.AfterFunc, which makes a context even if ctx has a method for it.
+func afterFunc(ctx context.Context, f func()) (stop func() bool) {
+	if own, ok := ctx.(interface{ AfterFunc(func()) func() bool }); ok {
+		return own.AfterFunc(f)
+	}
+	return context.AfterFunc(ctx, f)
 }
 
 type unansweredError struct{ err error }
@@ -119,21 +127,13 @@ func (a *Answer) receive(pg *pgconn.PgConn, sql string, ahead bool) error {
 			a.failure, err = err, nil
 		}
 	}
-	if err != nil || sql == "" {
-		return err
-	}
-	return a.read(pg)
-}
-
-func (a *Answer) read(pg *pgconn.PgConn) error {
-	for a.status == 0 {
-		msg, err := pg.ReceiveMessage(context.Background())
-		if err != nil {
-			return err
+	for err == nil && sql != "" && a.status == 0 {
+		var msg pgproto3.BackendMessage
+		if msg, err = pg.ReceiveMessage(context.Background()); err == nil {
+			a.take(msg)
 		}
-		a.take(msg)
 	}
-	return nil
+	return err
 }
 
 func (a *Answer) take(msg pgproto3.BackendMessage) {
