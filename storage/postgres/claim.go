@@ -130,7 +130,7 @@ func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error
 	bounded, cancel := t.boundExchange(ctx, 1)
 	defer cancel()
 	_, answer, _, err := t.deliver(bounded, "")
-	if err = cause(bounded, err); err == nil {
+	if err = t.cause(bounded, err); err == nil {
 		err = t.readOwn(answer)
 	}
 	if err != nil {

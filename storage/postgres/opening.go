@@ -3,13 +3,11 @@ package postgres
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
@@ -25,16 +23,13 @@ import (
 type opening struct {
 	operation.Operation
 	beginning
-	t    *txn
-	conn *pgx.Conn
+	t *txn
 
 	// Of the first statement:
 	ctx     context.Context
 	sql     string
 	results *pgconn.MultiResultReader
 }
-
-var _ operation.Opening = (*opening)(nil)
 
 // Query implements operation.Opening. Head and statement go out in one write, not as a pgx.Batch: pgx would prepare
 // that without a bound on waits for locks, and tracers would see a batch.
@@ -47,7 +42,7 @@ func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) 
 		return nil, nil
 	}
 	if tracer := o.t.store.tracer; tracer != nil {
-		ctx = tracer.TraceQueryStart(ctx, o.conn, pgx.TraceQueryStartData{SQL: sql, Args: args})
+		ctx = tracer.TraceQueryStart(ctx, o.Conn, pgx.TraceQueryStartData{SQL: sql, Args: args})
 	}
 	o.ctx, o.sql = ctx, s.SQL
 	err := o.begin(ctx, s)
@@ -56,22 +51,21 @@ func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) 
 		return nil, err
 	}
 	result, err := next(o.results)
-	if err = o.late(err); err != nil {
+	if err = o.t.cause(o.ctx, err); err != nil {
 		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
 	}
 	if !exec {
 		o.liftDeadline()
 	}
-	return pgx.RowsFromResultReader(o.conn.TypeMap(), result), nil
+	return pgx.RowsFromResultReader(o.Conn.TypeMap(), result), nil
 }
 
 // liftDeadline lets the rest of the answer take its time.
 func (o *opening) liftDeadline() {
-	pg := o.conn.PgConn()
-	if pg.IsClosed() {
-		return // pgx still ends it, within a deadline of its own
+	pg := o.Conn.PgConn()
+	if !pg.IsClosed() { // else pgx ends it, within a deadline of its own
+		_ = pg.Conn().SetDeadline(time.Time{})
 	}
-	_ = pg.Conn().SetDeadline(time.Time{})
 	if pg.IsBusy() && o.ctx.Err() != nil {
 		_ = pg.Conn().SetDeadline(time.Unix(1, 0)) // pgx had set one when ctx ended, or is about to
 	}
@@ -80,24 +74,16 @@ func (o *opening) liftDeadline() {
 func (o *opening) end(tag pgconn.CommandTag, err error) {
 	o.liftDeadline()
 	if tracer := o.t.store.tracer; tracer != nil {
-		tracer.TraceQueryEnd(o.ctx, o.conn, pgx.TraceQueryEndData{CommandTag: tag, Err: err})
+		tracer.TraceQueryEnd(o.ctx, o.Conn, pgx.TraceQueryEndData{CommandTag: tag, Err: err})
 	}
-}
-
-// late names err if the deadline has passed.
-func (o *opening) late(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) && o.ctx.Err() == nil {
-		return &lateError{o.t.store.cfg.exchange(1), &o.t.store.cfg}
-	}
-	return err
 }
 
 // Close implements operation.Opening.
 func (o *opening) Close(rows pgx.Rows) error {
 	rows.Close()
 	_ = o.results.Close()
-	err := o.late(rows.Err())
-	outdateIfUnfit(o.conn, err, o.sql)
+	err := o.t.cause(o.ctx, rows.Err())
+	outdateIfUnfit(o.Conn, err, o.sql)
 	o.end(rows.CommandTag(), err)
 	return err
 }
@@ -108,21 +94,25 @@ func (o *opening) Close(rows pgx.Rows) error {
 func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
 	plain := exec && len(args) == 0         // the server keeps nothing of it
 	var formats pgx.QueryResultFormatsByOID // package guardsql sends them
-	if len(args) > 0 {
-		if formats, ok = args[0].(pgx.QueryResultFormatsByOID); ok {
-			args = args[1:]
-		}
-	}
-	if len(args) > 0 {
-		rewriter, rewrites := args[0].(pgx.QueryRewriter)
-		if hasOption(args) || rewrites && hasOption(args[1:]) {
+	var rewriter pgx.QueryRewriter
+options:
+	for len(args) > 0 {
+		switch arg := args[0].(type) {
+		case pgx.QueryExecMode, pgx.QueryResultFormats:
 			return s, false
+		case pgx.QueryResultFormatsByOID:
+			formats = arg
+		case pgx.QueryRewriter:
+			rewriter = arg
+		default:
+			break options
 		}
-		if rewrites {
-			var err error
-			if sql, args, err = rewriter.RewriteQuery(ctx, nil, sql, args[1:]); err != nil {
-				return s, false
-			}
+		args = args[1:]
+	}
+	if rewriter != nil {
+		var err error
+		if sql, args, err = rewriter.RewriteQuery(ctx, nil, sql, args); err != nil {
+			return s, false
 		}
 	}
 	if !strings.ContainsAny(sql, " \n\t") {
@@ -134,11 +124,11 @@ func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool)
 		return s, word != "" && !strings.Contains(sql, ";")
 	}
 	// Behind a long lock pgx prepares the statement after Begin, within the server's limits.
-	if s.Description, _ = o.t.store.prepare(ctx, o.conn, sql); s.Description == nil && (o.t.store.mode != pgx.QueryExecModeExec || formats != nil) {
+	if s.Description, _ = o.t.store.prepare(ctx, o.Conn, sql); s.Description == nil && (o.t.store.mode != pgx.QueryExecModeExec || formats != nil) {
 		return s, false
 	}
-	if s.Build(o.conn.TypeMap(), s.Description, args) != nil {
-		preparedOn(o.conn).outdate(sql)
+	if s.Build(o.Conn.TypeMap(), s.Description, args) != nil {
+		preparedOn(o.Conn).outdate(sql)
 		return s, false
 	}
 	if formats != nil {
@@ -149,40 +139,29 @@ func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool)
 	return s, true
 }
 
-func hasOption(args []any) bool {
-	if len(args) == 0 {
-		return false
-	}
-	switch args[0].(type) {
-	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
-		return true
-	}
-	return false
-}
-
 // begin leaves the statement's answer in results, which the caller closes. If there is none and no error, try Begin.
 func (o *opening) begin(ctx context.Context, s wire.Statement) error {
 	var batch pgconn.Batch
 	head := o.t.head()
 	for i := range head {
-		head[i].Description, _ = o.t.store.prepare(ctx, o.conn, head[i].SQL)
+		head[i].Description, _ = o.t.store.prepare(ctx, o.Conn, head[i].SQL)
 		queue(&batch, &head[i])
 	}
 	if o.t.checksInside() {
-		_ = o.t.prepareEnd(ctx, o.conn)
+		_ = o.t.prepareEnd(ctx, o.Conn)
 	}
-	if o.conn.IsClosed() {
+	if o.Conn.IsClosed() {
 		return nil
 	}
 	queue(&batch, &s)
 	o.sending()
-	_ = o.conn.PgConn().Conn().SetDeadline(time.Now().Add(o.t.store.cfg.exchange(1)))
-	results := o.conn.PgConn().ExecBatch(ctx, &batch)
+	_ = o.Conn.PgConn().Conn().SetDeadline(time.Now().Add(o.t.answerLimit(1)))
+	results := o.Conn.PgConn().ExecBatch(ctx, &batch)
 	n, err := o.readHead(results)
 	if !o.begun {
 		_ = results.Close()
-		outdateIfUnfit(o.conn, err, head[0].SQL, head[1].SQL, head[2].SQL, s.SQL)
-		return o.headFailed(ctx, n, o.late(err))
+		outdateIfUnfit(o.Conn, err, head[0].SQL, head[1].SQL, head[2].SQL, s.SQL)
+		return o.headFailed(ctx, n, o.t.cause(o.ctx, err))
 	}
 	o.results, o.prepared = results, isPrepared(head)
 	return nil
@@ -190,31 +169,30 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) error {
 
 // readHead also returns how many results came.
 func (o *opening) readHead(results *pgconn.MultiResultReader) (n int, err error) {
-	var xid, pid string
+	var ids string
 	for ; n < headLength; n++ {
 		result, err := next(results)
 		if err != nil {
 			return n, err
 		}
 		for result.NextRow() {
-			if n == headLength-1 {
-				xid, pid = readHead(result.Values())
+			if row := result.Values(); n == headLength-1 && len(row) > 1 {
+				ids = string(row[1])
 			}
 		}
 		if _, err = result.Close(); err != nil {
 			return n, err
 		}
 	}
-	if o.xid, o.begun = xid, xid != ""; o.begun {
-		noteBackend(o.conn.PgConn(), pid)
-	}
+	o.readIDs(o.Conn.PgConn(), ids)
+	o.begun = o.xid != ""
 	return n, nil
 }
 
 // headFailed returns nil if Begin is to be tried, on another connection if this one is closed. The statement has
 // not run.
 func (o *opening) headFailed(ctx context.Context, n int, err error) error {
-	pg := o.conn.PgConn()
+	pg := o.Conn.PgConn()
 	switch {
 	case o.unusable(ctx, err):
 		wire.CloseNow(pg)
@@ -237,23 +215,27 @@ var errNoID = errors.New("the answer lacks the id of the transaction: a pooler i
 
 // unusable reports whether the server is away or closed the connection, perhaps while that was in the pool.
 func (o *opening) unusable(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && !errors.Is(err, storage.ErrStoreUnavailable) && (o.conn.IsClosed() && wire.Limit(err) == "" || failure.Away(err))
+	return err != nil && ctx.Err() == nil && !errors.Is(err, storage.ErrStoreUnavailable) && (o.Conn.IsClosed() && wire.Limit(err) == "" || failure.Away(err))
 }
 
 // Begin implements operation.Opening. If the server has closed the connection, it tries another one.
-func (o *opening) Begin(ctx context.Context) (*pgx.Conn, error) {
+func (o *opening) Begin(ctx context.Context) error {
 	ctx, cancel := o.t.boundExchange(ctx, 1)
 	defer cancel()
 	for n := 1; ; n++ {
-		if o.conn.IsClosed() {
-			if err := o.reconnect(ctx); err != nil {
-				o.beginErr = cause(ctx, err)
-				return nil, o.beginErr
+		if o.Conn.IsClosed() {
+			conn, err := o.t.reconnect(ctx, o.Change)
+			if err == nil {
+				err = o.Change(func() { o.Conn = conn.Conn() })
+			}
+			if err != nil {
+				o.beginErr = o.t.cause(ctx, err)
+				return o.beginErr
 			}
 		}
 		err := o.beginAlone(ctx)
 		if err == nil {
-			return o.conn, nil
+			return nil
 		}
 		unusable := o.unusable(ctx, err)
 		if !unusable || n == tries {
@@ -261,48 +243,23 @@ func (o *opening) Begin(ctx context.Context) (*pgx.Conn, error) {
 				err = failure.Lost(err)
 			}
 			o.beginErr = failure.FailedAt("begin", failure.Reached(err))
-			return nil, o.beginErr
+			return o.beginErr
 		}
-		wire.CloseNow(o.conn.PgConn())
+		wire.CloseNow(o.Conn.PgConn())
 	}
 }
 
 func (o *opening) beginAlone(ctx context.Context) error {
 	o.sending()
-	results := o.conn.PgConn().Exec(ctx, o.t.beginSQL())
+	results := o.Conn.PgConn().Exec(ctx, o.t.beginSQL())
 	_, _ = o.readHead(results)
 	switch err := results.Close(); {
 	case err != nil:
 		o.begun = false
-		return cause(ctx, err)
+		return o.t.cause(ctx, err)
 	case !o.begun:
-		wire.CloseNow(o.conn.PgConn())
+		wire.CloseNow(o.Conn.PgConn())
 		return errNoID
 	}
-	return nil
-}
-
-func (o *opening) sending() {
-	if o.sent.IsZero() {
-		o.sent = time.Now()
-	}
-}
-
-// reconnect returns the old connection first: the pool may have only one.
-func (o *opening) reconnect(ctx context.Context) error {
-	var old *pgxpool.Conn
-	if err := o.Change(func() { old, o.t.conn = o.t.conn, nil }); err != nil {
-		return err
-	}
-	old.Release()
-	conn, err := failure.Acquire(ctx, o.t.store.pool)
-	if err != nil {
-		return err
-	}
-	if err = o.Change(func() { o.t.conn = conn }); err != nil {
-		conn.Release()
-		return err
-	}
-	o.conn = conn.Conn()
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -51,7 +50,7 @@ func (t *txn) sendQueued(ctx context.Context) error {
 		stage, err = ahead.explain(err)
 	}
 	if err != nil {
-		return t.fail(ctx, stage, cause(bounded, err))
+		return t.fail(ctx, stage, t.cause(bounded, err))
 	}
 	ahead.read(answer.Ahead)
 	return nil
@@ -67,7 +66,7 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 		if ahead, err = t.encodeQueued(ctx); err != nil {
 			away := !t.begun && t.conn.Conn().IsClosed() && ctx.Err() == nil && !errors.Is(err, errPrepare)
 			if away && n < tries {
-				if err = t.reconnect(ctx); err == nil {
+				if _, err = t.reconnect(ctx, atOnce); err == nil {
 					continue
 				}
 			}
@@ -80,9 +79,7 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 			}
 			ahead.sent = append(ahead.sent, s)
 		}
-		if t.sent.IsZero() {
-			t.sent = time.Now()
-		}
+		t.sending()
 		answer, result, err = wire.Send(ctx, conn.PgConn(), end, ahead.sent...)
 		t.note(ahead, answer.Ahead)
 		outdated := !prepared && ahead.outdate(conn, err)
@@ -95,7 +92,7 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 				return ahead, answer, result, err
 			}
 		case n < tries && len(answer.Ahead) < ahead.head && failure.Away(err):
-			if err := t.reconnect(ctx); err != nil {
+			if _, err := t.reconnect(ctx, atOnce); err != nil {
 				return nil, nil, wire.Aborted, err
 			}
 		default:
@@ -137,19 +134,17 @@ func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) 
 		}
 	}
 	if t.ran <= 1 {
-		return ahead, t.encodeBatches(ctx, ahead)
+		return ahead, t.encodeBatches(ctx)
 	}
-	return ahead, t.encodeShared(ctx, ahead)
+	var failed error
+	if panicked := callback.Run(func() { failed = t.encodeBatches(ctx) }); panicked != nil {
+		failed = fmt.Errorf("postgres: an argument of a batch %w", panicked)
+	}
+	return ahead, failed
 }
 
-func (t *txn) encodeShared(ctx context.Context, ahead *sentBatches) (err error) {
-	if panicked := callback.Run(func() { err = t.encodeBatches(ctx, ahead) }); panicked != nil {
-		err = fmt.Errorf("postgres: an argument of a batch %w", panicked)
-	}
-	return err
-}
-
-func (t *txn) encodeBatches(ctx context.Context, ahead *sentBatches) error {
+func (t *txn) encodeBatches(ctx context.Context) error {
+	ahead := &t.ahead
 	for i, b := range t.queue.batches {
 		b.forget()
 		for _, s := range b.statements {
@@ -173,9 +168,11 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 		return
 	}
 	if t.begun = len(results) >= ahead.head; t.begun {
-		var pid string
-		t.xid, pid = readHead(results[ahead.head-1].Row)
-		noteBackend(t.conn.Conn().PgConn(), pid)
+		var ids string
+		if row := results[ahead.head-1].Row; len(row) > 1 {
+			ids = row[1]
+		}
+		t.readIDs(t.conn.Conn().PgConn(), ids)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,6 +53,12 @@ type beginning struct {
 	beginErr error
 }
 
+func (b *beginning) sending() {
+	if b.sent.IsZero() {
+		b.sent = time.Now()
+	}
+}
+
 // Begin implements storage.Store. It takes a connection and sends nothing: see head.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
 	return s.begin(ctx, &txn{}, claims)
@@ -63,13 +70,12 @@ func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (sto
 }
 
 func (s *Store) begin(ctx context.Context, t *txn, claims []storage.Claim) (storage.Txn[pgx.Tx], error) {
+	if err := storage.CheckClaims(claims); err != nil {
+		return nil, err
+	}
 	conn, err := failure.Acquire(ctx, s.pool)
 	if err != nil {
 		return nil, s.named(failure.FailedAt("begin", err))
-	}
-	if err := storage.CheckClaims(claims); err != nil {
-		conn.Release()
-		return nil, err
 	}
 	t.store, t.conn, t.claims, t.id = s, conn, slices.Clone(claims), newTxID()
 	return t, nil
@@ -94,7 +100,7 @@ func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) (err error) {
 }
 
 func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
-	o := &opening{t: t, conn: t.conn.Conn(), beginning: t.beginning}
+	o := &opening{Operation: operation.Operation{Conn: t.conn.Conn(), Texts: t.texts}, beginning: t.beginning, t: t}
 	inUse, err := t.call(ctx, op, o)
 	if !inUse {
 		return o.Verdict(err)
@@ -108,9 +114,9 @@ func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 func (t *txn) call(ctx context.Context, op storage.Op[pgx.Tx], o *opening) (inUse bool, err error) {
 	defer func() { inUse = t.finish(o) }()
 	if t.begun {
-		return false, op.Run(ctx, o.Start(o.conn, nil))
+		return false, op.Run(ctx, o.Start(nil))
 	}
-	return false, op.Run(ctx, o.Start(o.conn, o))
+	return false, op.Run(ctx, o.Start(o))
 }
 
 // finish cuts a connection that is still in use: it can neither go back to the pool nor be closed cleanly.
@@ -122,8 +128,7 @@ func (t *txn) finish(o *opening) (inUse bool) {
 		}
 		return true
 	}
-	t.texts.Add(o.Texts())
-	t.beginning = o.beginning
+	t.texts, t.beginning = o.Texts, o.beginning
 	return false
 }
 
@@ -167,13 +172,6 @@ func (t *txn) ownHead() []wire.Statement {
 	return head
 }
 
-func readHead[T ~string | ~[]byte](row []T) (xid, pid string) {
-	if len(row) > 1 {
-		xid, pid, _ = strings.Cut(string(row[1]), " ")
-	}
-	return xid, pid
-}
-
 func (t *txn) beginSQL() string {
 	head := t.head()
 	texts := make([]string, len(head))
@@ -190,41 +188,52 @@ func (t *txn) beginSQL() string {
 	return strings.Join(texts, "; ")
 }
 
-func (t *txn) reconnect(ctx context.Context) (err error) {
-	wire.CloseNow(t.conn.Conn().PgConn())
-	t.conn.Release()
-	t.conn, err = failure.Acquire(ctx, t.store.pool)
-	return err
+// reconnect gives the old connection back first: the pool may have only one. It changes t within change.
+func (t *txn) reconnect(ctx context.Context, change func(func()) error) (*pgxpool.Conn, error) {
+	var old *pgxpool.Conn
+	if err := change(func() { old, t.conn = t.conn, nil }); err != nil {
+		return nil, err
+	}
+	wire.CloseNow(old.Conn().PgConn())
+	old.Release()
+	conn, err := failure.Acquire(ctx, t.store.pool)
+	if err != nil {
+		return nil, err
+	}
+	if err = change(func() { t.conn = conn }); err != nil {
+		conn.Release()
+	}
+	return conn, err
 }
+
+var atOnce = func(change func()) error { change(); return nil }
 
 // boundExchange bounds the wait for the answer to n statements, because the server's limits are not in force yet and an
 // answer may be lost.
 func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, context.CancelFunc) {
-	limit := t.store.cfg.exchange(n)
-	return context.WithTimeoutCause(ctx, limit, &lateError{limit, &t.store.cfg})
-}
-
-func (c *Config) exchange(n int) time.Duration {
-	return time.Duration(n)*c.StatementTimeout + c.times.Network // mutant: first-statement-without-an-end
-}
-
-type lateError struct {
-	limit time.Duration
-	cfg   *Config
-}
-
-func (e *lateError) Error() string {
-	return fmt.Sprintf("%v: no answer within %v (postgres.Config.StatementTimeout is %v, and the network has %v)", storage.ErrStoreUnavailable, e.limit, e.cfg.StatementTimeout, e.cfg.times.Network)
-}
-
-func (e *lateError) Unwrap() error { return storage.ErrStoreUnavailable }
-
-func cause(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(t.answerLimit(n), func() { cancel(t.noAnswer(n)) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
 	}
-	if because := context.Cause(ctx); because != nil && errors.Is(because, storage.ErrStoreUnavailable) {
+}
+
+func (t *txn) answerLimit(n int) time.Duration {
+	return time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.times.Network // mutant: first-statement-without-an-end
+}
+
+func (t *txn) noAnswer(n int) error {
+	return fmt.Errorf("%w: no answer within %v (postgres.Config.StatementTimeout is %v, and the network has %v)", storage.ErrStoreUnavailable, t.answerLimit(n), t.store.cfg.StatementTimeout, t.store.cfg.times.Network)
+}
+
+// cause names err if an exchange took too long: its context has ended then, or the connection's own deadline has passed.
+func (t *txn) cause(ctx context.Context, err error) error {
+	switch because := context.Cause(ctx); {
+	case err != nil && errors.Is(because, storage.ErrStoreUnavailable):
 		return because
+	case because == nil && errors.Is(err, os.ErrDeadlineExceeded):
+		return t.noAnswer(1)
 	}
 	return err
 }
@@ -281,7 +290,10 @@ func (t *txn) listable() bool { return t.own == nil && !t.claims[0].Looked }
 // directKey marks connections that end at a backend, not at a pooler.
 const directKey = "fencekit: direct"
 
-func noteBackend(pg *pgconn.PgConn, pid string) {
+// readIDs notes what transactionID selects.
+func (b *beginning) readIDs(pg *pgconn.PgConn, ids string) {
+	var pid string
+	b.xid, pid, _ = strings.Cut(ids, " ")
 	own := strconv.AppendUint(make([]byte, 0, 10), uint64(pg.PID()), 10)
 	pg.CustomData()[directKey] = string(own) == pid
 }

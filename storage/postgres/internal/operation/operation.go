@@ -26,12 +26,12 @@ import (
 // there is one, and none after the operation has returned: a goroutine that it left behind must not reach the
 // connection's next transaction.
 type Operation struct {
+	Conn    *pgx.Conn
+	Texts   Texts
 	tx      tx
-	conn    *pgx.Conn
 	opening Opening // nil once the transaction has begun
 	reads   Opening // reads the answer to the first statement; nil once that is closed
 	unbegun error
-	texts   Texts
 
 	mu      sync.Mutex
 	calling bool
@@ -54,9 +54,8 @@ type Opening interface {
 	Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error)
 	// Close reads the answer of Query to its end, and so the state of the transaction, and returns the rows' error.
 	Close(rows pgx.Rows) error
-	// Begin begins the transaction and returns its connection, which may be another one. It replaces it within
-	// Operation.Change.
-	Begin(ctx context.Context) (*pgx.Conn, error)
+	// Begin begins the transaction, and may replace the connection, within Operation.Change.
+	Begin(ctx context.Context) error
 }
 
 type Texts struct {
@@ -64,10 +63,6 @@ type Texts struct {
 	Control    bool
 	Deferrable bool
 	Forgets    bool
-}
-
-func (t *Texts) Add(o Texts) {
-	t.Several, t.Control, t.Deferrable, t.Forgets = t.Several || o.Several, t.Control || o.Control, t.Deferrable || o.Deferrable, t.Forgets || o.Forgets
 }
 
 const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
@@ -80,8 +75,8 @@ var (
 )
 
 // Start begins the operation. opening is nil if the transaction has begun.
-func (o *Operation) Start(conn *pgx.Conn, opening Opening) pgx.Tx {
-	o.conn, o.opening, o.tx.o = conn, opening, o
+func (o *Operation) Start(opening Opening) pgx.Tx {
+	o.opening, o.tx.o = opening, o
 	return &o.tx
 }
 
@@ -92,8 +87,6 @@ func (o *Operation) Finish() (inUse bool) {
 	o.closed = true
 	return o.calling || o.open != nil || o.spoilt
 }
-
-func (o *Operation) Texts() Texts { return o.texts }
 
 // Verdict returns why the transaction can't commit after the operation returned err. Call Finish first.
 func (o *Operation) Verdict(err error) error {
@@ -110,7 +103,7 @@ func (o *Operation) Verdict(err error) error {
 	if err != nil {
 		return err
 	}
-	pg := o.conn.PgConn()
+	pg := o.Conn.PgConn()
 	switch {
 	case o.opening != nil:
 		return o.unbegun
@@ -201,15 +194,10 @@ func (o *Operation) begin(ctx context.Context) error {
 	if o.opening == nil {
 		return nil
 	}
-	conn, err := o.opening.Begin(ctx)
-	if err != nil {
-		o.unbegun = err
-		return err
+	if o.unbegun = o.opening.Begin(ctx); o.unbegun == nil {
+		o.opening = nil
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.opening, o.conn = nil, conn
-	return nil
+	return o.unbegun
 }
 
 // Change calls f unless the operation has returned, which is its error. It can't return while f runs.
@@ -228,7 +216,7 @@ func (o *Operation) noteText(sql string) error {
 	if sqlwords.AnyCopies(sql) { // mutant: copy-waits-for-rows-that-nobody-sends
 		return ErrCopy
 	}
-	t := &o.texts
+	t := &o.Texts
 	// One word may be the name of a prepared COMMIT.
 	t.Several = t.Several || strings.Contains(sql, ";") || !strings.ContainsAny(sql, " \n\t")
 	t.Deferrable = t.Deferrable || sqlwords.MentionsDeferrable(sql)
@@ -239,7 +227,7 @@ func (o *Operation) noteText(sql string) error {
 
 // otherEncoding matters because in some encodings a backslash is part of a character.
 func (o *Operation) otherEncoding() bool {
-	return o.conn.PgConn().ParameterStatus("client_encoding") != "UTF8"
+	return o.Conn.PgConn().ParameterStatus("client_encoding") != "UTF8"
 }
 
 // note records the state after a statement. Of several statements in a message it sees only the last command tag;
@@ -254,7 +242,7 @@ func (o *Operation) note(err error, tag pgconn.CommandTag) error {
 	if o.failure == nil {
 		o.failure = err
 	}
-	if pg := o.conn.PgConn(); o.opening == nil && !pg.IsClosed() && !pg.IsBusy() {
+	if pg := o.Conn.PgConn(); o.opening == nil && !pg.IsClosed() && !pg.IsBusy() {
 		switch pg.TxStatus() {
 		case 'I':
 			o.ended = true
@@ -317,9 +305,9 @@ func (o *Operation) closedConn() *pgx.Conn {
 	if o.shown == nil {
 		types := pgtype.NewMap()
 		if !o.closed {
-			types = copyTypes(o.conn.TypeMap())
+			types = copyTypes(o.Conn.TypeMap())
 		}
-		o.shown = closedConn(o.conn.Config(), types)
+		o.shown = closedConn(o.Conn.Config(), types)
 	}
 	return o.shown
 }

@@ -56,7 +56,7 @@ func (t *tx) Commit(ctx context.Context) error {
 	if err := t.enter(); err != nil {
 		return err
 	}
-	failed := t.o.conn.PgConn().TxStatus() == 'E'
+	failed := t.o.Conn.PgConn().TxStatus() == 'E'
 	t.o.leave()
 	if failed {
 		return errors.Join(pgx.ErrTxCommitRollback, t.Rollback(ctx))
@@ -108,7 +108,7 @@ func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Comm
 		err = t.o.close(rows)
 		tag = rows.CommandTag()
 	case err == nil:
-		tag, err = t.o.conn.Exec(ctx, sql, args...)
+		tag, err = t.o.Conn.Exec(ctx, sql, args...)
 	}
 	return tag, t.o.note(err, tag)
 }
@@ -140,7 +140,7 @@ func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
 			defer t.o.leave()
 			return nil, t.o.note(err, pgconn.CommandTag{})
 		}
-		base, err = t.o.conn.Query(ctx, sql, args...)
+		base, err = t.o.Conn.Query(ctx, sql, args...)
 	}
 	r := &rows{result: result{o: t.o}, base: base}
 	t.o.lend(&r.result)
@@ -156,7 +156,7 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 	}
 	defer t.o.leave()
 	if err = t.o.begin(ctx); err == nil {
-		n, err = t.o.conn.CopyFrom(ctx, table, columns, src)
+		n, err = t.o.Conn.CopyFrom(ctx, table, columns, src)
 	}
 	return n, t.o.note(err, pgconn.CommandTag{})
 }
@@ -177,7 +177,7 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		defer t.o.leave()
 		return pgx.FailedBatchResults(b, t.o.note(err, pgconn.CommandTag{}))
 	}
-	results.base = t.o.conn.SendBatch(ctx, hidden)
+	results.base = t.o.Conn.SendBatch(ctx, hidden)
 	t.o.lend(&results.result)
 	return results
 }
@@ -199,7 +199,7 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 		err = t.o.begin(ctx)
 	}
 	if err == nil {
-		prepared, err = t.o.conn.Prepare(ctx, name, sql)
+		prepared, err = t.o.Conn.Prepare(ctx, name, sql)
 	}
 	if err = t.o.note(err, pgconn.CommandTag{}); err != nil {
 		return nil, err
