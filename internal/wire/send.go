@@ -56,7 +56,7 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 	}
 	// pgconn would set that up for each message.
 	stop := afterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
-	err := a.receive(pg, sql, len(ahead) > 0)
+	err := a.receive(pg, sql, len(ahead))
 	if !stop() {
 		interrupted(pg)
 		if err != nil && !isStatementError(err) {
@@ -117,11 +117,11 @@ func (a *Answer) First() string {
 }
 
 // receive sends what is queued and reads the answer.
-func (a *Answer) receive(pg *pgconn.PgConn, sql string, ahead bool) error {
+func (a *Answer) receive(pg *pgconn.PgConn, sql string, ahead int) error {
 	err := pg.Frontend().Flush()
-	if err == nil && ahead {
+	if err == nil && ahead > 0 {
 		var status byte
-		a.Ahead, status, err = readResults(pg)
+		a.Ahead, status, err = readResults(pg, make([]Result, 0, ahead))
 		a.endedAhead = status == 'I'
 		if isStatementError(err) && status != 0 && sql != "" {
 			a.failure, err = err, nil

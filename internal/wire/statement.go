@@ -49,8 +49,8 @@ func queue(fe *pgproto3.Frontend, statements []Statement) {
 
 func isStatementError(err error) bool { _, ok := err.(*StatementError); return ok }
 
-// readResults returns the transaction status at the Sync, or 0 if that did not come.
-func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure error) {
+// readResults appends to results, and returns the transaction status at the Sync, or 0 if that did not come.
+func readResults(pg *pgconn.PgConn, results []Result) (_ []Result, status byte, failure error) {
 	var row []string
 	for {
 		msg, err := pg.ReceiveMessage(context.Background())

@@ -118,27 +118,15 @@ func TestRun_FirstStatementFails(t *testing.T) {
 // apply its own limits before that statement has arrived.
 func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 	t.Parallel()
-	for name, op := range map[string]storage.Op[pgx.Tx]{
-		"text": statement("delete from item"), "arguments": set("x", 1),
-		"batch": do(func(ctx context.Context, tx pgx.Tx) error {
-			b := &pgx.Batch{}
-			b.Queue("select 1")
-			return tx.SendBatch(ctx, b).Close()
-		}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFaulty(t, pgx.ReadCommitted, single)
-			store := newStore(t, f.through, postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: 50 * time.Millisecond, Network: 50 * time.Millisecond, Cleanup: 50 * time.Millisecond}))
-			txn := connect(t, store, write(t, f.direct, claim(t, f.direct, grant(5, "a")), op))
-			t.Cleanup(f.proxy.Cut(netfault.ToServer))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			err := txn.Run(ctx, op)
-			require.ErrorIs(t, err, storage.ErrStoreUnavailable)
-			require.ErrorContains(t, err, "no answer within 100ms (postgres.Config.StatementTimeout is 50ms, and the network has 50ms)")
-		})
-	}
+	f := newFaulty(t, pgx.ReadCommitted, single)
+	store := newStore(t, f.through, postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: 50 * time.Millisecond, Network: 50 * time.Millisecond, Cleanup: 50 * time.Millisecond}))
+	txn := connect(t, store, write(t, f.direct, claim(t, f.direct, grant(5, "a")), set("x", 1)))
+	t.Cleanup(f.proxy.Cut(netfault.ToServer))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := txn.Run(ctx, set("x", 1))
+	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
+	require.ErrorContains(t, err, "no answer within 100ms (postgres.Config.StatementTimeout is 50ms, and the network has 50ms)")
 }
 
 func TestRun_FirstStatementSentToASilentServer(t *testing.T) {

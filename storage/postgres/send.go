@@ -73,11 +73,9 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 			return nil, nil, wire.Aborted, err
 		}
 		conn := t.conn.Conn()
-		for _, s := range last {
-			if t.prepared && !t.texts.Forgets {
-				s.Description = preparedOn(conn).usable(s.SQL)
-			}
-			ahead.sent = append(ahead.sent, s)
+		ahead.sent = append(ahead.sent, last...)
+		for i := ahead.length(); i < len(ahead.sent) && t.prepared && !t.texts.Forgets; i++ {
+			ahead.sent[i].Description = preparedOn(conn).usable(ahead.sent[i].SQL)
 		}
 		t.sending()
 		answer, result, err = wire.Send(ctx, conn.PgConn(), end, ahead.sent...)

@@ -142,7 +142,11 @@ func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
 		}
 		base, err = t.o.Conn.Query(ctx, sql, args...)
 	}
-	r := &rows{result: result{o: t.o}, base: base}
+	r := &t.o.rows
+	if t.o.reads == nil {
+		r = &rows{}
+	}
+	r.o, r.base = t.o, base
 	t.o.lend(&r.result)
 	if err != nil {
 		r.Close()
