@@ -161,10 +161,6 @@ type commitContext struct {
 	done            chan struct{}
 }
 
-func newCommitContext(ctx context.Context, limit time.Duration) *commitContext {
-	return &commitContext{Context: context.WithoutCancel(ctx), until: time.Now().Add(limit)}
-}
-
 func (c *commitContext) Deadline() (time.Time, bool) { return c.until, true }
 
 func (c *commitContext) Done() <-chan struct{} {

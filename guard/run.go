@@ -513,10 +513,11 @@ func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err e
 
 // commit isn't bound to ctx, whose end must neither put a COMMIT in doubt nor keep it from being resolved.
 func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], moves []storage.Move, o *options) error {
+	detached := context.WithoutCancel(ctx) // mutant: commit-ends-with-the-callers-context
 	for _, s := range states {
 		s.claimed = false // until the outcome is known, the position isn't
 	}
-	claims, err := txn.Commit(newCommitContext(ctx, g.cfg.StoreTimeout), moves) // mutant: commit-ends-with-the-callers-context, commit-without-a-bound
+	claims, err := txn.Commit(&commitContext{Context: detached, until: time.Now().Add(g.cfg.StoreTimeout)}, moves) // mutant: commit-without-a-bound
 	if err == nil {
 		for i, s := range states {
 			s.moved(claims[i])
@@ -525,7 +526,7 @@ func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.
 	}
 	if doubt, ok := errors.AsType[*storage.InDoubtError](err); ok { // mutant: doubt-is-taken-for-failure
 		doubt.Err = g.nameLimit(doubt.Err)
-		return g.resolve(context.WithoutCancel(ctx), states, o, doubt) // mutant: doubt-is-taken-for-success
+		return g.resolve(detached, states, o, doubt) // mutant: doubt-is-taken-for-success
 	}
 	for _, s := range states {
 		s.claimed = true // nothing was committed, so the position is what it was
