@@ -162,6 +162,9 @@ type commitContext struct {
 }
 
 func (c *commitContext) Deadline() (time.Time, bool) { return c.until, true }
+func (c *commitContext) AfterFunc(f func()) (stop func() bool) {
+	return time.AfterFunc(time.Until(c.until), f).Stop
+}
 
 func (c *commitContext) Done() <-chan struct{} {
 	c.timed.Do(func() {
@@ -176,10 +179,6 @@ func (c *commitContext) Err() error {
 		return nil
 	}
 	return context.DeadlineExceeded
-}
-
-func (c *commitContext) AfterFunc(f func()) (stop func() bool) {
-	return time.AfterFunc(time.Until(c.until), f).Stop
 }
 
 type grantsKey struct{}
