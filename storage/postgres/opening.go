@@ -253,13 +253,11 @@ func (o *opening) beginAlone(ctx context.Context) error {
 	o.sending()
 	results := o.Conn.PgConn().Exec(ctx, o.t.beginSQL())
 	_, _ = o.readHead(results)
-	switch err := results.Close(); {
-	case err != nil:
-		o.begun = false
-		return o.t.cause(ctx, err)
-	case !o.begun:
+	err := results.Close()
+	if err == nil && !o.begun {
 		wire.CloseNow(o.Conn.PgConn())
-		return errNoID
+		err = errNoID
 	}
-	return nil
+	o.begun = err == nil
+	return o.t.cause(ctx, err)
 }
