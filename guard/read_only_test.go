@@ -118,7 +118,7 @@ func TestReadOnly_TakesNoLock(t *testing.T) {
 			require.Nil(t, guard.Grants(ctx))
 			require.ErrorContains(t, guard.Do(ctx, b, sku, both), "the function runs under sku/42, y")
 			return both(ctx, tx)
-		}, guard.ReadOnly())
+		}, guard.ReadOnly(), guard.Retryable())
 		require.NoError(t, err)
 		require.Equal(t, []string{"1", "1"}, []string{x, y})
 		require.Nil(t, read.Grants)
@@ -126,10 +126,10 @@ func TestReadOnly_TakesNoLock(t *testing.T) {
 		return guard.Do(ctx, h, sku, set("x", "2"))
 	}))
 	require.Equal(t, []storage.EntryKind{"claim", "write", "claim", "write", "write"}, w.kinds())
-	require.NoError(t, guard.Do(t.Context(), b, "new", both, guard.ReadOnly()))
+	require.NoError(t, guard.Do(t.Context(), b, "new", both, guard.ReadOnly(), guard.Retryable()))
 	require.Equal(t, w.locks.Holder("new"), read.Grants[0])
 	require.NoError(t, b.Close(t.Context()))
-	require.ErrorIs(t, guard.Do(t.Context(), b, sku, both, guard.ReadOnly()), guard.ErrClosed)
+	require.ErrorIs(t, guard.Do(t.Context(), b, sku, both, guard.ReadOnly(), guard.Retryable()), guard.ErrClosed)
 }
 
 // A read that another process's writes overtake runs again, whatever its function made of what it saw, and then takes the
@@ -153,7 +153,7 @@ func TestReadOnly_OvertakenAgainAndAgainTakesTheLock(t *testing.T) {
 				return errors.New("torn")
 			}
 			return want
-		}, guard.ReadOnly()), want)
+		}, guard.ReadOnly(), guard.Retryable()), want)
 		require.Equal(t, guard.MaxOvertaken+1, runs)
 		require.Equal(t, first, second)
 		rejections, err := w.store.Rejections(t.Context(), sku, 10)
@@ -173,7 +173,7 @@ func TestReadOnly_ClaimsWhileAnOutcomeIsUnknown(t *testing.T) {
 		w.store.SetFaults(memory.Faults{})
 		var n string
 		for range 2 {
-			require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly()))
+			require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Retryable()))
 			require.Equal(t, "1", n)
 		}
 		require.ErrorIs(t, w.store.Deliver()[0], guard.ErrStaleToken)
@@ -198,12 +198,12 @@ func TestReadOnly_GuessesThatNothingHasMoved(t *testing.T) {
 		s.Store = w.store
 		require.NoError(t, guard.Do(t.Context(), other, sku, increment("n")))
 		for range 2 {
-			require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly()))
+			require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Retryable()))
 		}
 		s.Store = blindStore{w.store}
-		require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly()))
+		require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Retryable()))
 		require.Equal(t, want, n)
 	}
 	require.NoError(t, guard.Do(t.Context(), other, sku, increment("n")))
-	require.ErrorIs(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly()), errShop)
+	require.ErrorIs(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Retryable()), errShop)
 }

@@ -53,9 +53,11 @@ func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 		c.locks = g.claimer == nil || c.ReadOnly
 		defer c.held.passOn(c.ctx, 0)
 		once := c.runAlone
-		if c.ReadOnly {
+		batch, isBatch := c.op.(storage.BatchOp[Tx])
+		switch {
+		case c.ReadOnly && (isBatch || c.retryable): // a write may overtake it
 			once = c.runRead
-		} else if batch, ok := c.op.(storage.BatchOp[Tx]); ok && len(c.Resources) == 1 && batch.Shares() {
+		case !c.ReadOnly && isBatch && len(c.Resources) == 1 && batch.Shares():
 			once = c.runBatch
 		}
 		return c.retry(c.ctx, retryableUnderNewGrants, once)
@@ -255,7 +257,11 @@ func (t *transaction[Tx]) run() (err error) {
 		begin = t.beginOwn
 		defer func() { t.noteOwn(err) }()
 	}
-	run := c.guard.lines.newContext(c.ctx, c.Grants)
+	grants := c.Grants
+	if grants == nil { // so far the transaction has none of its own, or it reads without
+		grants = t.states.grants()
+	}
+	run := c.guard.lines.newContext(c.ctx, grants)
 	defer run.finish(nil)
 	if c.once != nil && !t.states[0].own {
 		if repeated, err := c.recall(run, nil); repeated || err != nil {

@@ -123,7 +123,7 @@ func TestSeen_LossIsNamedToWhoHasOnlyRead(t *testing.T) {
 		b := w.processWith(w.locks.NewLocker("b"), s, releasing)
 		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
 		var n string
-		require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly()))
+		require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Retryable()))
 		s.replace(t)
 		requireNamedOnce(t, g)
 	})

@@ -87,12 +87,12 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 
 // Recall implements storage.OwnTxn. The statement's snapshot is from behind the locks of the fences.
 func (t *txn) Recall(ctx context.Context, key storage.OnceKey) (result []byte, found bool, err error) {
-	ctx, bound := t.boundExchange(ctx, 2)
-	defer bound.end()
+	ctx, cancel := t.boundExchange(ctx, 2)
+	defer cancel()
 	pg := t.conn.Conn().PgConn()
 	answer, err := pg.Exec(ctx, t.store.recallSQL(key, t.claims)).ReadAll()
 	if err != nil {
-		return nil, false, t.fail(ctx, storage.StageBegin, failure.FailedAt("reading what was kept", cause(ctx, err)))
+		return nil, false, t.fail(ctx, storage.StageBegin, failure.FailedAt("reading what was kept", t.cause(ctx, err)))
 	}
 	var rows [][]string
 	for _, row := range answer[0].Rows {
@@ -105,7 +105,7 @@ func (t *txn) Recall(ctx context.Context, key storage.OnceKey) (result []byte, f
 	t.failed = true
 	_, outcome, lost := wire.Send(ctx, pg, "select "+t.store.sql.schema+".before_commit(); commit")
 	if t.reusable = outcome == wire.Committed; !t.reusable {
-		return nil, false, &TransientError{fmt.Errorf("postgres: what was kept under key %q may not be durable: %w", key.Key, cause(ctx, lost))}
+		return nil, false, &TransientError{fmt.Errorf("postgres: what was kept under key %q may not be durable: %w", key.Key, t.cause(ctx, lost))}
 	}
 	return result, found, err
 }

@@ -325,7 +325,7 @@ func TestOwn_InDoubtHoldsUpReads(t *testing.T) {
 	require.ErrorIs(t, guard.Do(t.Context(), g, resource, set("x", 2)), guard.ErrUnknownOutcome)
 	require.NoError(t, hold.Wait(t.Context()))
 	read := background(func() (x int64, err error) {
-		return x, guard.Do(context.Background(), g, resource, func(ctx context.Context, tx pgx.Tx) error { return get("x", &x)(ctx, tx) }, guard.ReadOnly())
+		return x, guard.Do(context.Background(), g, resource, func(ctx context.Context, tx pgx.Tx) error { return get("x", &x)(ctx, tx) }, guard.ReadOnly(), guard.Retryable())
 	})
 	eventually(t, f.pool, "select count(*) = 1 from fence.lock_waiter")
 	require.Empty(t, read)
@@ -521,7 +521,7 @@ func TestOwn_KeepsWhatNoOtherProcessUses(t *testing.T) {
 	}
 	for range 9 { // that a read has seen the other's move doesn't make it the process's own
 		require.NoError(t, guard.Do(t.Context(), other, resource, set("y", 1)))
-		require.NoError(t, guard.Do(t.Context(), g, resource, get("y", new(int64)), guard.ReadOnly()))
+		require.NoError(t, guard.Do(t.Context(), g, resource, get("y", new(int64)), guard.ReadOnly(), guard.Retryable()))
 		calls(1)
 	}
 	require.Zero(t, query[int](t, pool, owners))

@@ -77,7 +77,7 @@ func TestReadOnly_WithoutALockHoldsUpNobody(t *testing.T) {
 		open := beginOwn(t, writer, unseen(resources...)...)
 		require.NoError(t, open.Run(t.Context(), set("x", 2)))
 		var x int64
-		require.NoError(t, guard.Do(t.Context(), g, resources, get("x", &x), guard.ReadOnly()))
+		require.NoError(t, guard.Do(t.Context(), g, resources, get("x", &x), guard.ReadOnly(), guard.Retryable()))
 		require.EqualValues(t, 1, x)
 		require.Equal(t, before, fences(t, pool))
 		open.write(t, set("x", 2))
@@ -92,10 +92,10 @@ func TestReadOnly_WithoutALockHoldsUpNobody(t *testing.T) {
 		}
 		require.Zero(t, query[int](t, pool, "select count(*) from fence.lock where session is not null"))
 		for range 3 {
-			require.NoError(t, guard.Do(t.Context(), g, resource, get("x", &x), guard.ReadOnly()))
+			require.NoError(t, guard.Do(t.Context(), g, resource, get("x", &x), guard.ReadOnly(), guard.Retryable()))
 		}
 		mustExec(t, pool, "update fence.resource set timeline = timeline + 1") // as a failover does
-		require.NoError(t, guard.Do(t.Context(), g, resource, get("x", &x), guard.ReadOnly()))
+		require.NoError(t, guard.Do(t.Context(), g, resource, get("x", &x), guard.ReadOnly(), guard.Retryable()))
 		require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.lock where session is not null"), "it has claimed")
 		require.Empty(t, recorded(t, store))
 	})
@@ -124,7 +124,7 @@ func TestReadOnly_SeesOneStateBesideWriters(t *testing.T) {
 					var x, y int64
 					errs[i] = guard.Do(t.Context(), g, resources, func(ctx context.Context, tx pgx.Tx) error {
 						return errors.Join(get("x", &x)(ctx, tx), get("y", &y)(ctx, tx))
-					}, guard.ReadOnly())
+					}, guard.ReadOnly(), guard.Retryable())
 					if errs[i] == nil && x+y != 0 {
 						errs[i] = fmt.Errorf("read %d and %d", x, y)
 					}
