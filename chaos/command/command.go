@@ -92,7 +92,7 @@ them (Fencekit and its controls), or the kinds of faults that they inject.`,
 
 type scenarioRow struct{ check.Scenario }
 
-// Columns implements cli.WriteList's row.
+// Columns implements a row of cli.WriteTable.
 func (r scenarioRow) Columns() any {
 	return struct{ Name, Family, Controls, Summary string }{r.Name, r.Family, strings.Join(r.Controls, " "), r.Summary}
 }
@@ -245,7 +245,7 @@ func runLine(now chaos.Progress) string {
 
 type runRow struct{ check.Run }
 
-// Columns implements cli.WriteList's row.
+// Columns implements a row of cli.WriteTable.
 func (r runRow) Columns() any {
 	c := r.Counts
 	return struct {

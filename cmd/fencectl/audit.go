@@ -49,17 +49,8 @@ func askReview[R reviewed](
 	if err != nil {
 		return answer, err
 	}
-	w, format := cmd.OutOrStdout(), cli.FormatOf(cmd)
-	report, ok := any(answer).(*review.Report)
-	switch {
-	case format == cli.FormatTable:
+	if w := cmd.OutOrStdout(); !cli.AsJSON(cmd) {
 		return answer, answer.Text(w, cmp.Or(cli.TerminalWidth(w), cli.UsualWidth))
-	case ok && format.Streams():
-		rows, err := report.Rows()
-		if err != nil {
-			return answer, err
-		}
-		return answer, cli.Write(cmd, rows)
 	}
 	return answer, cli.WriteOne(cmd, answer)
 }

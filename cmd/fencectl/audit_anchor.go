@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -252,6 +253,9 @@ func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
 	for _, head := range done.Unproven {
 		row.Unproven = append(row.Unproven, head.Resource)
 	}
+	if cli.AsJSON(cmd) { // of --every, runs follow
+		return cli.WriteLines(cmd.OutOrStdout(), slices.Values([]anchored{row}))
+	}
 	return cli.WriteOne(cmd, row)
 }
 
@@ -321,7 +325,7 @@ func newAuditKeygen() *cobra.Command {
 }
 
 func writeText[R any](cmd *cobra.Command, text string, row R) error {
-	if cli.FormatOf(cmd) != cli.FormatTable {
+	if cli.AsJSON(cmd) {
 		return cli.WriteOne(cmd, row)
 	}
 	_, err := fmt.Fprint(cmd.OutOrStdout(), text)

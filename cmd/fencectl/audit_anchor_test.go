@@ -89,7 +89,7 @@ func TestAuditAnchor_RecordsProvesAndFinds(t *testing.T) {
 	t.Parallel()
 	f := newAnchorFiles(t)
 	write(t, f.dsn, "sku/1", "sku/2")
-	require.Equal(t, ended(cli.ExitOK, "log,records,resources,recorded,violations\nexample.com/shop,2,2,2,0\n", ""), f.anchor(t, "-o", "csv"))
+	require.Equal(t, ended(cli.ExitOK, tableOf("log,records,resources,recorded,violations\nexample.com/shop,2,2,2,0"), ""), f.anchor(t))
 
 	proof := fencectl(t, "audit", "prove", "sku/1", "--log", f.log, "--key", f.key+".pub")
 	var asJSON resourceProof
@@ -201,7 +201,7 @@ func TestAuditAnchor_EveryKeepsRunning(t *testing.T) {
 		write(t, f.dsn, "sku/1")
 		require.Equal(t, cli.ExitOK, f.anchor(t).Code)
 		write(t, f.dsn, "sku/1")
-		cmd := clitest.Child(t, nil, f.args("--every", "10ms", "-o", "csv")...)
+		cmd := clitest.Child(t, nil, f.args("--every", "10ms", "-o", "json")...)
 		stdout, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		cmd.Stderr = cmd.Stdout
@@ -212,12 +212,12 @@ func TestAuditAnchor_EveryKeepsRunning(t *testing.T) {
 			}
 			require.Contains(t, said.Text(), text)
 		}
-		until(",1,1,0")
+		until(`"resources":1,"recorded":1,"violations":[]`)
 		require.NoError(t, execute(t, c.on, c.trouble))
 		until(c.says)
 		require.NoError(t, execute(t, c.on, c.mended))
-		until(",1,0,0")
-		until(",1,0,0")
+		until(`"resources":1,"recorded":0,"violations":[]`)
+		until(`"resources":1,"recorded":0,"violations":[]`)
 		if c.code == cli.ExitViolated {
 			tamper(t, f.dsn, "delete from fence.history; update fence.resource set seq = seq + 1")
 			until("is unproven") // which is less than what was found before

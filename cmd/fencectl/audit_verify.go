@@ -55,7 +55,12 @@ func (a *auditVerify) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := writeFound(cmd, report); err != nil {
+	if cli.AsJSON(cmd) {
+		err = cli.WriteOne(cmd, report)
+	} else {
+		err = cli.Write(cmd, slices.Concat(report.Findings, report.Unexplained))
+	}
+	if err != nil {
 		return err
 	}
 	if report.Resources == 0 && report.TotalFindings == 0 {
@@ -121,13 +126,6 @@ func (a *auditVerify) verifyExports(ctx context.Context, stdin io.Reader) (audit
 		readers = append(readers, file)
 	}
 	return audit.VerifyExports(ctx, a.what, readers...)
-}
-
-func writeFound(cmd *cobra.Command, r audit.Report) error {
-	if cli.FormatOf(cmd) == cli.FormatJSON {
-		return cli.WriteOne(cmd, r)
-	}
-	return cli.Write(cmd, slices.Concat(r.Findings, r.Unexplained))
 }
 
 func (a *auditVerify) known() (heads []audit.Head, err error) {

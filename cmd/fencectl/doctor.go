@@ -71,10 +71,10 @@ func (d *doctorFlags) run(cmd *cobra.Command) error {
 	report.Ignore(d.ignore)
 	d.repeatFlags(cmd, report.Findings)
 	report.Merge()
-	if cli.FormatOf(cmd) == cli.FormatTable {
-		err = writeFindings(cli.Visible(cmd.OutOrStdout()), report.Findings)
-	} else {
+	if cli.AsJSON(cmd) {
 		err = cli.Write(cmd, report.Findings)
+	} else {
+		err = writeFindings(cli.Visible(cmd.OutOrStdout()), report.Findings)
 	}
 	if err != nil {
 		return err

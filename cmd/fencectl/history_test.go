@@ -30,8 +30,8 @@ func TestHistoryPrune_DeletesAndExports(t *testing.T) {
 	require.NoError(t, execute(t, connect(t, dsn), oldHistory))
 	prune := func(want string, args ...string) {
 		t.Helper()
-		got := fencectl(t, append([]string{"history", "prune", "--database-url", dsn, "-o", "csv"}, args...)...)
-		require.Equal(t, ended(cli.ExitOK, "entries,rejections,once_keys\n"+want+"\n", ""), got)
+		got := fencectl(t, append([]string{"history", "prune", "--database-url", dsn}, args...)...)
+		require.Equal(t, ended(cli.ExitOK, tableOf("entries,rejections,once_keys\n"+want), ""), got)
 	}
 	file := filepath.Join(t.TempDir(), "export.jsonl")
 	prune("0,0,0")
@@ -69,10 +69,10 @@ func TestHistoryPolicy_ShowsAndSets(t *testing.T) {
 	require.NoError(t, execute(t, conn, oldHistory))
 	policy := func(want string, entries, keys int, args ...string) {
 		t.Helper()
-		got := fencectl(t, append([]string{"history", "policy", "--database-url", dsn, "-o", "csv"}, args...)...)
-		require.Equal(t, ended(cli.ExitOK, "keep,keep_entries,keep_once\n"+want+"\n", ""), got)
-		got = fencectl(t, "history", "prune", "--dry-run", "--database-url", dsn, "-o", "csv")
-		require.Equal(t, ended(cli.ExitOK, fmt.Sprintf("entries,rejections,once_keys\n%d,0,%d\n", entries, keys), ""), got)
+		got := fencectl(t, append([]string{"history", "policy", "--database-url", dsn}, args...)...)
+		require.Equal(t, ended(cli.ExitOK, tableOf("keep,keep_entries,keep_once\n"+want), ""), got)
+		got = fencectl(t, "history", "prune", "--dry-run", "--database-url", dsn)
+		require.Equal(t, ended(cli.ExitOK, tableOf(fmt.Sprintf("entries,rejections,once_keys\n%d,0,%d\n", entries, keys)), ""), got)
 	}
 	policy(",4,7d", 0, 0)
 	policy("90d,4,7d", 5, 0, "--keep", "90d")
@@ -82,8 +82,8 @@ func TestHistoryPolicy_ShowsAndSets(t *testing.T) {
 	policy("90d,3,36h", 6, 3)
 	policy(",3,2d", 0, 3, "--off", "--keep-once", "2d")
 	policy("1h,1,2d", 8, 3, "--keep", "1h", "--keep-entries", "1")
-	got := fencectl(t, "history", "prune", "--database-url", dsn, "-o", "jsonl")
-	require.Equal(t, ended(cli.ExitOK, `{"entries":8,"rejections":0,"once_keys":3}`+"\n", ""), got)
+	got := fencectl(t, "history", "prune", "--database-url", dsn, "-o", "json")
+	require.Equal(t, ended(cli.ExitOK, "{\n  \"entries\": 8,\n  \"rejections\": 0,\n  \"once_keys\": 3\n}\n", ""), got)
 	policy("1h,1,2d", 0, 0)
 }
 
@@ -97,13 +97,13 @@ func TestHistoryHold_NamesAResourceWithAHistory(t *testing.T) {
 	history := func(code int, stdout, stderr string, args ...string) {
 		t.Helper()
 		require.NoError(t, execute(t, conn, "update fence.hold set at = '2026-01-02 03:04:05Z'"))
-		require.Equal(t, ended(code, stdout, stderr), fencectl(t, append([]string{"history", "--database-url", dsn, "-o", "csv"}, args...)...))
+		require.Equal(t, ended(code, tableOf(stdout), stderr), fencectl(t, append([]string{"history", "--database-url", dsn}, args...)...))
 	}
-	history(cli.ExitOK, "resource,at,by,reason\n", "no resource is on hold\n", "holds")
+	history(cli.ExitOK, "", "no resource is on hold\n", "holds")
 	for _, name := range []string{"sku/11", "sku/*"} {
 		history(cli.ExitInconclusive, "", "fencectl: no resource \""+name+"\" in schema fence; beside it are sku/1\n", "hold", name, "--reason", "case 7")
 	}
-	history(cli.ExitOK, "resource,at,by,reason\n", "no resource is on hold\n", "holds")
+	history(cli.ExitOK, "", "no resource is on hold\n", "holds")
 
 	got := fencectl(t, "history", "hold", "sku/1", "--reason", "case 7", "--database-url", dsn, "-o", "json")
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)

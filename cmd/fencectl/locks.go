@@ -196,9 +196,6 @@ type lockChange struct {
 // locksWatch follows the locks alone. Claims could NOTIFY what the database says; but Postgres takes one
 // lock for its whole queue of notifications at commit, so all claims would commit one by one.
 func locksWatch(cmd *cobra.Command, l *locksFlags) error {
-	if cli.FormatOf(cmd) == cli.FormatCSV {
-		return cli.UsageErrorf("-o: watch writes table, json or jsonl")
-	}
 	ctx, matches := cmd.Context(), glob.Matcher(l.resources)
 	err := l.with(ctx, &l.database, func(ctx context.Context, service lockService) error {
 		all, err := service.Locks(ctx)
@@ -225,8 +222,8 @@ func locksWatch(cmd *cobra.Command, l *locksFlags) error {
 // writeChange writes a line. One of a table can't know the width of those to come.
 func writeChange(cmd *cobra.Command, c lockChange) error {
 	to := cmd.OutOrStdout()
-	if cli.FormatOf(cmd) != cli.FormatTable {
-		return cli.WriteList(to, cli.FormatJSONL, []lockChange{c})
+	if cli.AsJSON(cmd) {
+		return cli.WriteLines(to, slices.Values([]lockChange{c}))
 	}
 	token := "no token"
 	if c.Token > 0 {

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -37,6 +40,25 @@ func fencectl(t *testing.T, args ...string) clitest.Ending {
 // ended is how a command is expected to end.
 func ended(code int, stdout, stderr string) clitest.Ending {
 	return clitest.Ending{Code: code, Stdout: stdout, Stderr: stderr}
+}
+
+// tableOf is a table of lines whose cells commas separate, the heading first; without lines it is nothing.
+func tableOf(lines string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	heading, rows, _ := strings.Cut(lines, "\n")
+	if lines != "" {
+		fmt.Fprintln(w, strings.ToUpper(strings.NewReplacer(",", "\t", "_", " ").Replace(heading)))
+	}
+	for line := range strings.Lines(rows) {
+		cells := strings.Split(strings.TrimSuffix(line, "\n"), ",")
+		for i, cell := range cells {
+			cells[i] = cmp.Or(cell, "-")
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	_ = w.Flush() // to a Builder nothing fails
+	return b.String()
 }
 
 // ending is how a command line ends: with what code, and what it says on stderr.

@@ -16,7 +16,7 @@ func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
 	n := len(known(t))
-	table := "VERSION  NAME\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%-9d%s\n", m.Version, m.Name) })
+	table := tableOf("version,name\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s\n", m.Version, m.Name) }))
 	require.Equal(t, ended(cli.ExitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)),
 		fencectl(t, "migrate", "up", "--database-url", dsn))
 	require.Equal(t, ended(cli.ExitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"),
@@ -26,9 +26,9 @@ func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
-	csv := "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,\n", m.Version, m.Name) })
-	require.Equal(t, ended(cli.ExitNotReady, csv, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))),
-		fencectl(t, "migrate", "status", "-o", "csv", "--schema", "shop", "--database-url", dsn))
+	table := tableOf("version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,\n", m.Version, m.Name) }))
+	require.Equal(t, ended(cli.ExitNotReady, table, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))),
+		fencectl(t, "migrate", "status", "--schema", "shop", "--database-url", dsn))
 	var schemas int
 	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "select count(*) from pg_namespace where nspname in ('fence', 'shop')").Scan(&schemas))
 	require.Zero(t, schemas)

@@ -53,14 +53,13 @@ func TestProtect_FromAuditToEnforce(t *testing.T) {
 	require.NoError(t, execute(t, conn, "create table stock (sku int primary key, qty int)"))
 	run := func(code int, stdout, stderr string, args ...string) {
 		t.Helper()
-		require.Equal(t, ended(code, stdout, stderr), fencectl(t, append(args, "--database-url", dsn, "-o", "csv")...))
+		require.Equal(t, ended(code, tableOf(stdout), stderr), fencectl(t, append(args, "--database-url", dsn)...))
 	}
-	const list = "table,mode,resource,problem,unguarded,last\n"
-	run(cli.ExitOK, list, "no table is protected\n", "protected")
+	run(cli.ExitOK, "", "no table is protected\n", "protected")
 	run(cli.ExitOK, "table,mode,resource\nstock,audit,'sku/' || sku\n", "", "protect", "stock", "--resource", "'sku/' || sku")
 	require.NoError(t, execute(t, conn, "set application_name = 'nightly import'; insert into stock values (1, 1); update stock set qty = 2"))
 	require.NoError(t, execute(t, conn, "update fence.unguarded_write set at = '2026-01-02 03:04:05Z'"))
-	run(cli.ExitOK, list+"stock,audit,'sku/' || sku,,1,2026-01-02T03:04:05Z\n", "", "protected")
+	run(cli.ExitOK, "table,mode,resource,problem,unguarded,last\nstock,audit,'sku/' || sku,,1,2026-01-02T03:04:05Z\n", "", "protected")
 	run(cli.ExitOK, "table,resource,kind,role,application,records,first,last\nstock,sku/1,insert,postgres,nightly import,1,2026-01-02T03:04:05Z,2026-01-02T03:04:05Z\n", "", "protected", "--writes")
 	run(cli.ExitOK, "table,mode,resource\nstock,enforce,'sku/' || sku\n", "", "protect", "stock", "--mode", "enforce")
 	require.ErrorContains(t, execute(t, conn, "update stock set qty = 3"), "ZF015")

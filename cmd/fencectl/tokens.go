@@ -53,7 +53,7 @@ func newTokensHistory(d *databaseFlags) *cobra.Command {
 	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes that contain an operation with this id (guard.OpID)")
 	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes that contain an operation with this name (guard.Name)")
 	flags.StringArrayVar(&h.attrs, "attr", nil, "only writes that contain an operation with this attribute, as `key=value` (guard.Attr)")
-	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("the highest number of rows; 0 means %d for a table or JSON, and no limit for JSON lines or CSV", historyLimit))
+	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("the highest number of rows; 0 means %d for a table, and no limit for JSON", historyLimit))
 	flags.IntVar(&h.last, "last", 0, "only so many rows, the newest ones, the newest first")
 	cmd.MarkFlagsMutuallyExclusive("last", "limit")
 	return cmd
@@ -68,7 +68,7 @@ func (h *tokensHistory) parse(cmd *cobra.Command) error {
 		return cli.UsageErrorf("--limit is %d, want at least 0", h.limit)
 	case changed("last") && h.last < 1:
 		return cli.UsageErrorf("--last is %d, want at least 1", h.last)
-	case !changed("last") && h.limit == 0 && !cli.FormatOf(cmd).Streams():
+	case !changed("last") && h.limit == 0 && !cli.AsJSON(cmd):
 		h.limit = historyLimit
 	}
 	for _, text := range h.attrs {
@@ -106,7 +106,6 @@ func (h *tokensHistory) parseKinds() error {
 }
 
 func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags) error {
-	format, stderr := cli.FormatOf(cmd), cmd.ErrOrStderr()
 	var written error
 	p := page{limit: h.limit}
 	rows, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (rows []historyRow, err error) {
@@ -119,8 +118,8 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags) error {
 		if h.last > 0 {
 			read = newest(read, h.last)
 		}
-		if format.Streams() {
-			written = cli.WriteEach(cmd.OutOrStdout(), format, read)
+		if cli.AsJSON(cmd) {
+			written = cli.WriteLines(cmd.OutOrStdout(), read)
 		} else {
 			rows = slices.Collect(read)
 		}
@@ -129,25 +128,16 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags) error {
 		}
 		return rows, p.failed
 	})
+	if err == nil {
+		err = cmp.Or(written, cli.WriteTable(cmd.OutOrStdout(), rows))
+	}
 	switch {
 	case err != nil:
 		return err
-	case format == cli.FormatTable:
-		lines := make([]historyLine, len(rows))
-		for i, row := range rows {
-			lines[i] = historyLine{row}
-		}
-		written = cli.Write(cmd, lines)
-	case format == cli.FormatJSON:
-		written = cli.Write(cmd, rows)
-	}
-	switch {
-	case written != nil:
-		return written
 	case p.n > h.limit && h.limit > 0:
-		fmt.Fprintln(stderr, "there are more rows: raise --limit, or take -o jsonl")
+		fmt.Fprintln(cmd.ErrOrStderr(), "there are more rows: raise --limit, or take -o json")
 	case p.n == 0:
-		fmt.Fprintln(stderr, "nothing matches")
+		fmt.Fprintln(cmd.ErrOrStderr(), "nothing matches")
 	}
 	return nil
 }
@@ -304,9 +294,8 @@ func rejectionRow(r audit.Rejection) historyRow {
 	}
 }
 
-type historyLine struct{ historyRow }
-
-func (l historyLine) Columns() any {
+// Columns are those of a table.
+func (l historyRow) Columns() any {
 	return struct {
 		Resource string
 		Position int64 `json:",omitempty"`
@@ -318,7 +307,7 @@ func (l historyLine) Columns() any {
 	}{l.Resource, l.Position, l.Kind, l.At, l.Epoch, l.Token, l.details()}
 }
 
-func (l historyLine) details() string {
+func (l historyRow) details() string {
 	if c := l.Rejected; c != nil {
 		text := l.Holder + ": " + string(c.Reason)
 		if c.Count > 1 {

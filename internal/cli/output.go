@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,54 +21,43 @@ import (
 	"golang.org/x/term"
 )
 
-// Format is how data is written.
-type Format string
+// AsJSON reports whether --output asks for JSON.
+func AsJSON(cmd *cobra.Command) bool { return cmd.Flag("output").Value.String() == formatJSON }
 
-// The formats.
-const (
-	FormatTable Format = "table"
-	FormatJSON  Format = "json"
-	FormatJSONL Format = "jsonl"
-	FormatCSV   Format = "csv"
-)
+const formatTable, formatJSON = "table", "json"
 
-var formats = []string{string(FormatTable), string(FormatJSON), string(FormatJSONL), string(FormatCSV)}
-
-// FormatOf returns what --output says.
-func FormatOf(cmd *cobra.Command) Format { return Format(cmd.Flag("output").Value.String()) }
-
-// Write is WriteList for a command's output.
+// Write writes rows in one piece: as a JSON array, or as WriteTable does.
 func Write[R any](cmd *cobra.Command, rows []R) error {
-	return WriteList(cmd.OutOrStdout(), FormatOf(cmd), rows)
+	if AsJSON(cmd) {
+		return failed(encoder(cmd.OutOrStdout(), "  ").Encode(append([]R{}, rows...))) // no rows are [], not null
+	}
+	return WriteTable(cmd.OutOrStdout(), rows)
 }
 
 // WriteOne is Write for what there is exactly one of: JSON has no array around it.
 func WriteOne[R any](cmd *cobra.Command, row R) error {
-	if FormatOf(cmd) == FormatJSON {
+	if AsJSON(cmd) {
 		return failed(encoder(cmd.OutOrStdout(), "  ").Encode(row))
 	}
-	return Write(cmd, []R{row})
+	return WriteTable(cmd.OutOrStdout(), []R{row})
 }
 
-// WriteList writes rows in one piece: as a JSON array, as JSON lines, or as a
-// table or CSV with a heading. A table without rows is nothing at all.
-//
-// The columns of a table and of CSV are the fields of a row, which is a struct, under the names
-// that they have in JSON, or a tag "column" gives, which may also say that a time is shown as an "age", a number as
-// "seconds", and a list by its "len". The fields of a struct within it stand in its
-// place, with the tag before their names; "-" leaves a field out. A row whose columns are others
-// has a method Columns, which returns a struct of them.
-func WriteList[R any](w io.Writer, f Format, rows []R) error {
-	switch f {
-	case FormatTable:
-		return failed(writeTable(w, rows))
-	case FormatJSON:
-		return failed(encoder(w, "  ").Encode(append([]R{}, rows...))) // no rows are [], not null
+// WriteLines writes rows as they come, in constant memory: an object of JSON on a line each. It takes no more rows once
+// writing has failed.
+func WriteLines[R any](w io.Writer, rows iter.Seq[R]) error {
+	lines := encoder(w, "")
+	for row := range rows {
+		if err := lines.Encode(row); err != nil {
+			return failed(err)
+		}
 	}
-	return WriteEach(w, f, slices.Values(rows))
+	return nil
 }
 
 func encoder(w io.Writer, indent string) *json.Encoder {
+	if TerminalWidth(w) > 0 {
+		w = Visible(w)
+	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", indent)
@@ -84,64 +71,25 @@ func failed(err error) error {
 	return err
 }
 
-// Streams reports whether WriteEach can write a format.
-func (f Format) Streams() bool { return f == FormatJSONL || f == FormatCSV }
-
-// WriteEach writes rows as they come, in constant memory: as JSON lines, or as CSV with a
-// heading. It takes no more rows once writing has failed.
-func WriteEach[R any](w io.Writer, f Format, rows iter.Seq[R]) (err error) {
-	if TerminalWidth(w) > 0 {
-		w = Visible(w)
-	}
-	b := bufio.NewWriter(w)
-	asJSON, asCSV := encoder(b, ""), csv.NewWriter(b)
-	if f == FormatCSV {
-		heading, _ := columns(*new(R), time.RFC3339Nano)
-		err = asCSV.Write(heading)
-	}
-	for row := range rows {
-		if f == FormatCSV {
-			_, cells := columns(row, time.RFC3339Nano)
-			for i, cell := range cells {
-				cells[i] = plain(cell)
-			}
-			err = cmp.Or(err, asCSV.Write(cells))
-		} else {
-			err = asJSON.Encode(row)
-		}
-		if err != nil {
-			break
-		}
-	}
-	asCSV.Flush()
-	return failed(cmp.Or(err, asCSV.Error(), b.Flush()))
-}
-
-// plain puts a ' before what a spreadsheet would take for a formula: applications choose names.
-func plain(cell string) string {
-	if cell == "" || !strings.Contains("=+-@\t\r\n", cell[:1]) {
-		return cell
-	}
-	if _, err := strconv.ParseFloat(cell, 64); err == nil {
-		return cell
-	}
-	return "'" + cell
-}
-
-// writeTable writes a table without lines, so that awk can read it. One that is too wide for a terminal becomes a block
-// of lines "heading: cell" for each row.
-func writeTable[R any](w io.Writer, rows []R) error {
+// WriteTable writes a table without lines, so that awk can read it. One that is too wide for a terminal becomes a block
+// of lines "heading: cell" for each row. A table without rows is nothing at all.
+//
+// The columns are the fields of a row, which is a struct, under the names
+// that they have in JSON, or a tag "column" gives, which may also say that a time is shown as an "age", a number as
+// "seconds", and a list by its "len". The fields of a struct within it stand in its
+// place; "-" leaves a field out. A row whose columns are others has a method Columns, which returns a struct of them.
+func WriteTable[R any](w io.Writer, rows []R) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	names, _ := columns(rows[0], time.RFC3339)
+	names, _ := columns(rows[0])
 	var table, blocks strings.Builder
 	for i, name := range names {
 		names[i] = strings.ReplaceAll(name, "_", " ")
 	}
 	table.WriteString(strings.ToUpper(strings.Join(names, "\t")) + "\n")
 	for n, row := range rows {
-		_, cells := columns(row, time.RFC3339)
+		_, cells := columns(row)
 		if n > 0 {
 			blocks.WriteString("\n")
 		}
@@ -160,7 +108,7 @@ func writeTable[R any](w io.Writer, rows []R) error {
 		text = "\x1b[1m" + heading + "\x1b[0m\n" + rest
 	}
 	_, err := io.WriteString(w, text)
-	return err
+	return failed(err)
 }
 
 // aligned puts the cells of lines, which tabs separate, below each other.
@@ -228,57 +176,47 @@ func Counted[N int | int64](n N, noun string) string {
 }
 
 // columns returns the names of a row's columns, and its cells, with "" for what is absent.
-func columns(row any, times string) (names, cells []string) {
-	if v := reflect.ValueOf(row); v.Kind() == reflect.Pointer && v.IsNil() { // for a heading
-		row = reflect.New(v.Type().Elem()).Interface()
-	}
+func columns(row any) (names, cells []string) {
 	if other, ok := row.(interface{ Columns() any }); ok {
 		row = other.Columns()
 	}
-	r := reader{times: times}
-	r.read(reflect.ValueOf(row), "", false)
+	var r reader
+	r.read(reflect.ValueOf(row), false)
 	return r.names, r.cells
 }
 
-type reader struct {
-	times        string // their layout
-	names, cells []string
-}
+type reader struct{ names, cells []string }
 
 var hump = regexp.MustCompile("([a-z0-9])([A-Z])")
 
 // read reads the fields of a struct. Of one that is absent, all cells are "".
-func (r *reader) read(row reflect.Value, prefix string, absent bool) {
+func (r *reader) read(row reflect.Value, absent bool) {
 	for field, value := range row.Fields() {
 		inJSON, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		tag, how, _ := strings.Cut(field.Tag.Get("column"), ",")
-		if tag == "-" || inJSON == "-" || !field.IsExported() && !field.Anonymous {
+		if tag == "-" || !field.IsExported() && !field.Anonymous {
 			continue
 		}
-		absent := absent || strings.Contains(options, "omitempty") && isEmpty(value)
+		absent := absent || strings.Contains(options, "omitempty") && value.IsZero()
 		if value.Kind() == reflect.Pointer {
 			if value = value.Elem(); !value.IsValid() {
 				value, absent = reflect.Zero(field.Type.Elem()), true
 			}
 		}
 		if value.Kind() == reflect.Struct && value.Type() != reflect.TypeFor[time.Time]() {
-			r.read(value, prefix+tag, absent)
+			r.read(value, absent)
 			continue
 		}
-		r.names = append(r.names, prefix+cmp.Or(tag, inJSON, strings.ToLower(hump.ReplaceAllString(field.Name, "${1}_$2"))))
+		r.names = append(r.names, cmp.Or(tag, inJSON, strings.ToLower(hump.ReplaceAllString(field.Name, "${1}_$2"))))
 		text := ""
 		if !absent {
-			text = r.text(value, how)
+			text = cell(value, how)
 		}
 		r.cells = append(r.cells, text)
 	}
 }
 
-func isEmpty(value reflect.Value) bool {
-	return value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0
-}
-
-func (r *reader) text(value reflect.Value, how string) string {
+func cell(value reflect.Value, how string) string {
 	switch how {
 	case "age": // clocks of other machines may be ahead
 		return max(0, time.Since(value.Interface().(time.Time))).Truncate(time.Second).String()
@@ -287,15 +225,8 @@ func (r *reader) text(value reflect.Value, how string) string {
 	case "len":
 		return strconv.Itoa(value.Len())
 	}
-	switch value := value.Interface().(type) {
-	case time.Time:
-		return value.UTC().Format(r.times)
-	case []string:
-		return strings.Join(value, "\n")
+	if at, ok := value.Interface().(time.Time); ok {
+		return at.UTC().Format(time.RFC3339)
 	}
-	if value.Kind() != reflect.Slice {
-		return fmt.Sprint(value)
-	}
-	text, _ := json.Marshal(value.Interface())
-	return string(text)
+	return fmt.Sprint(value)
 }

@@ -1,6 +1,6 @@
 // Package cli is what the commands of fencectl and fencectl-chaos share: a root
 // command that says what is wrong with a command line, exit codes, flags with
-// their environment variables, and data as a table, JSON, JSON lines or CSV.
+// their environment variables, and data as a table or JSON.
 package cli
 
 import (
@@ -82,8 +82,8 @@ func NewRoot(name, short, about string) *cobra.Command {
 	cobra.EnableTraverseRunHooks = true
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp(root))
-	format := string(FormatTable)
-	root.PersistentFlags().VarP(&Choice{&format, formats}, "output", "o", "format of data on stdout: table, json, jsonl or csv")
+	format := formatTable
+	root.PersistentFlags().VarP(&Choice{&format, []string{formatTable, formatJSON}}, "output", "o", "format of data on stdout: table or json")
 	NameVariables(root.PersistentFlags(), "output")
 	root.SetVersionTemplate(name + " {{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version of "+name)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,15 +49,15 @@ func (r narrowRow) Columns() any {
 }
 
 // Names come from applications.
-func TestCSV_IsEscapedOnATerminalAlone(t *testing.T) {
+func TestJSON_IsEscapedOnATerminalAlone(t *testing.T) {
 	t.Parallel()
-	rows := []narrowRow{{"\x1b[2J\u009b", "", ""}}
+	rows := slices.Values([]string{"\x1b[2J\u009b"})
 	tty, lines := newTerminal(t)
-	require.NoError(t, cli.WriteList(tty, cli.FormatCSV, rows))
-	require.Equal(t, `\x1b[2J\u009b,,,`, lines()[1])
+	require.NoError(t, cli.WriteLines(tty, rows))
+	require.Equal(t, `"\u001b[2J\u009b"`, lines()[0])
 	var file strings.Builder
-	require.NoError(t, cli.WriteList(&file, cli.FormatCSV, rows))
-	require.Contains(t, file.String(), rows[0].name)
+	require.NoError(t, cli.WriteLines(&file, rows))
+	require.Equal(t, "\"\\u001b[2J\u009b\"\n", file.String())
 }
 
 func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
@@ -66,7 +67,7 @@ func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
 		{"b", "10 -> 20, 30 -> 40", "short"},
 	}
 	tty, lines := newTerminal(t)
-	require.NoError(t, cli.WriteList(tty, cli.FormatTable, rows))
+	require.NoError(t, cli.WriteTable(tty, rows))
 	require.Equal(t, []string{
 		"name:           " + strings.Repeat("n", 30),
 		"changes:        1 -> 2",
@@ -81,11 +82,11 @@ func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
 	}, lines())
 
 	var b strings.Builder
-	require.NoError(t, cli.WriteList(&b, cli.FormatTable, rows))
+	require.NoError(t, cli.WriteTable(&b, rows))
 	require.Len(t, strings.Split(b.String(), "\n"), 4, "stdout is no terminal: a line for each row")
 
 	tty, lines = newTerminal(t)
-	require.NoError(t, cli.WriteList(tty, cli.FormatTable, rows[1:]))
+	require.NoError(t, cli.WriteTable(tty, rows[1:]))
 	require.Equal(t, []string{
 		"NAME  CHANGES             HAND OVER P99  STORY",
 		"b     10 -> 20, 30 -> 40  -              short",
@@ -98,12 +99,12 @@ func TestTable_EscapesWhatATerminalWouldObey(t *testing.T) {
 	t.Parallel()
 	rows := []narrowRow{{"a\nb", "\x1b[2J größe", "\u202e\u0085\x00\\"}}
 	var b strings.Builder
-	require.NoError(t, cli.WriteList(&b, cli.FormatTable, rows))
+	require.NoError(t, cli.WriteTable(&b, rows))
 	require.Equal(t, "NAME  CHANGES        HAND OVER P99  STORY\n"+`a\nb  \x1b[2J größe  -              \u202e\u0085\x00\`+"\n", b.String())
 
 	rows[0].name = strings.Repeat("n", 100) + "\n"
 	tty, lines := newTerminal(t)
-	require.NoError(t, cli.WriteList(tty, cli.FormatTable, rows))
+	require.NoError(t, cli.WriteTable(tty, rows))
 	shown := lines()
 	require.NotContains(t, strings.Join(shown, ""), "\x1b[2J")
 	require.Contains(t, shown, `changes:        \x1b[2J größe`)

@@ -11,53 +11,31 @@ import (
 	"github.com/fencekit/fencekit/audit"
 )
 
-// Row is a line of a Report as JSON lines or CSV. The first is the answer.
-type Row struct {
-	Kind     string     `json:"kind"` // answer, finding, unguarded, pruned, rejection, void, claim or tenure
-	Resource string     `json:"resource,omitempty"`
-	At       *time.Time `json:"at,omitempty"`
-	Until    *time.Time `json:"until,omitempty"`
-	Position int64      `json:"position,omitempty"`
-	Grant    *Grant     `json:"grant,omitempty"`
-	Other    *Grant     `json:"other,omitempty" column:"other_"` // who had the resource before, or when the grant was rejected
-	Count    int64      `json:"count,omitempty"`                 // of attempts, or of writes
-	Text     string     `json:"text"`
-}
-
-// Columns are those of the answer.
-func (report *Report) Columns() any { return report.answer() }
-
-func (report *Report) answer() Row {
-	return Row{Kind: "answer", Resource: report.Resources, At: &report.From, Until: &report.Until, Count: report.Counts.Writes, Text: report.Answer}
-}
-
-// Rows returns the report as rows.
-func (report *Report) Rows() ([]Row, error) {
-	rows := []Row{report.answer()}
-	sections, err := report.sections()
-	for _, s := range sections {
-		rows = append(rows, s.Rows...)
-	}
-	return rows, err
-}
-
 type section struct {
 	Title string
-	Rows  []Row
+	Rows  []row
 	total int64
+}
+
+type row struct {
+	Resource string
+	At       *time.Time
+	Text     string
 }
 
 // More is how many rows aren't in the list.
 func (s section) More() int64 { return s.total - int64(len(s.Rows)) }
 
-func sectionOf[T any](title string, total int64, all []T, row func(*T) Row) (s section, err error) {
+// sectionOf tells of each thing in all by the sentence for its kind.
+func sectionOf[T any](title, kind string, total int64, all []T, about func(*T) (resource string, at *time.Time)) (s section, err error) {
 	s = section{Title: title, total: total}
 	for i := range all {
-		r := row(&all[i])
-		if r.Text, err = sentence("row "+r.Kind, &all[i]); err != nil {
+		text, err := sentence("row "+kind, &all[i])
+		if err != nil {
 			return s, err
 		}
-		s.Rows = append(s.Rows, r)
+		resource, at := about(&all[i])
+		s.Rows = append(s.Rows, row{resource, at, text})
 	}
 	return s, nil
 }
@@ -67,27 +45,19 @@ func (report *Report) sections() (all []section, err error) {
 	add := func(s section, failed error) {
 		all, err = append(all, s), cmp.Or(err, failed)
 	}
-	add(sectionOf("Findings of the verification", report.Verified.TotalFindings, report.Verified.Findings, func(f *audit.Finding) Row {
-		return Row{Kind: "finding", Resource: f.Resource, Position: f.Seq}
-	}))
-	add(sectionOf("Writes without a guard", c.UnguardedKinds, report.Unguarded, func(u *Unguarded) Row {
-		return Row{Kind: "unguarded", Resource: u.Resource, At: &u.First, Until: &u.Last, Count: u.Records}
-	}))
-	add(sectionOf("Pruned: the history begins here", c.Pruned, report.Pruned, func(p *Pruned) Row {
-		return Row{Kind: "pruned", Resource: p.Resource, At: &p.At, Position: p.First}
-	}))
-	add(sectionOf("Rejected attempts", c.Records, report.Rejections, func(r *Rejection) Row {
-		return Row{Kind: "rejection", Resource: r.Resource, At: &r.First, Until: &r.Last, Grant: &r.Rejected, Other: &r.Current, Count: r.Count}
-	}))
-	add(sectionOf("Unknown outcomes that were ruled out", c.Voids, report.Voids, func(v *Claim) Row {
-		return Row{Kind: "void", Resource: v.Resource, At: &v.At, Position: v.Position, Grant: &v.Grant}
-	}))
-	add(sectionOf("Grants and hand-overs", c.Claims, report.Claims, func(c *Claim) Row {
-		return Row{Kind: "claim", Resource: c.Resource, At: &c.At, Position: c.Position, Grant: &c.Grant, Other: c.Before}
-	}))
-	add(sectionOf("Held longest within this time, from the claim to the last write", int64(len(report.Tenures)), report.Tenures, func(t *Tenure) Row {
-		return Row{Kind: "tenure", Resource: t.Resource, At: t.ClaimedAt, Until: t.EndedAt, Grant: &t.Grant, Count: t.Writes}
-	}))
+	claim := func(c *Claim) (string, *time.Time) { return c.Resource, &c.At }
+	add(sectionOf("Findings of the verification", "finding", report.Verified.TotalFindings, report.Verified.Findings,
+		func(f *audit.Finding) (string, *time.Time) { return f.Resource, nil }))
+	add(sectionOf("Writes without a guard", "unguarded", c.UnguardedKinds, report.Unguarded,
+		func(u *Unguarded) (string, *time.Time) { return u.Resource, &u.First }))
+	add(sectionOf("Pruned: the history begins here", "pruned", c.Pruned, report.Pruned,
+		func(p *Pruned) (string, *time.Time) { return p.Resource, &p.At }))
+	add(sectionOf("Rejected attempts", "rejection", c.Records, report.Rejections,
+		func(r *Rejection) (string, *time.Time) { return r.Resource, &r.First }))
+	add(sectionOf("Unknown outcomes that were ruled out", "void", c.Voids, report.Voids, claim))
+	add(sectionOf("Grants and hand-overs", "claim", c.Claims, report.Claims, claim))
+	add(sectionOf("Held longest within this time, from the claim to the last write", "tenure", int64(len(report.Tenures)), report.Tenures,
+		func(t *Tenure) (string, *time.Time) { return t.Resource, t.ClaimedAt }))
 	return all, err
 }
 

@@ -55,15 +55,6 @@ const (
 // Found reports whether there is any record.
 func (x *Explanation) Found() bool { return x.Rejection != nil || x.Entry != nil || x.Claims != nil }
 
-// Columns are those of a table and of CSV, which omit the facts and the history.
-func (x *Explanation) Columns() any {
-	return struct {
-		Resource, Title string
-		Effect          Effect
-		Conclusion      string
-	}{x.Resource, x.Title, x.Effect, x.Conclusion}
-}
-
 // Text writes x with lines of at most width characters, as far as words allow.
 func (x *Explanation) Text(w io.Writer, width int) error { return x.page().text(w, width) }
 
