@@ -109,12 +109,12 @@ soak: setup ## explore the protocol within larger bounds, run 2,000 random sched
 	@echo "2,000 schedules: no update was lost. 10 million entries were pruned, and the tables stayed as large as after the first three. No command outlived its lock."
 
 chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
-	@scripts/build -o bin/ $(etcd) ./cmd/fencectl ./cmd/fencectl-chaos
-	bin/fencectl chaos run --duration 5m --parallel 2 --out $(CHAOS)
+	@scripts/build -o bin/ $(etcd) ./cmd/fencectl-chaos
+	bin/fencectl-chaos run --duration 5m --parallel 2 --out $(CHAOS)
 
 chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and controls; goes on with what earlier ones have done
-	@scripts/build -o bin/ $(etcd) ./cmd/fencectl ./cmd/fencectl-chaos
-	bin/fencectl chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
+	@scripts/build -o bin/ $(etcd) ./cmd/fencectl-chaos
+	bin/fencectl-chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
 
 bench: setup-test ## compare with bare transactions and other locks, interleaved; RUN=regexp for some, ROUNDS=7, SECONDS=1 for each
 	@scripts/build -o bin/ $(etcd)

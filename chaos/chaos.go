@@ -93,7 +93,7 @@ type Result = check.Run
 // Config says what to run. The zero value of each field means its default.
 type Config struct {
 	// Scenarios are names, families or patterns (path.Match) of scenarios, as
-	// "fencectl chaos list" shows them. Default: all, but for those of the family patroni if
+	// "fencectl-chaos list" shows them. Default: all, but for those of the family patroni if
 	// Workload is set: they need Patroni and HAProxy on the machine.
 	Scenarios []string
 	// Groups are Fenced and names of controls, or patterns. Default: all; for Test

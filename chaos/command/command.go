@@ -1,4 +1,4 @@
-// Package command is the command line of fencectl-chaos, which "fencectl chaos" finds and runs.
+// Package command is the command line of fencectl-chaos.
 package command
 
 import (
@@ -29,8 +29,8 @@ func Main() {
 }
 
 func newRoot() *cobra.Command {
-	root := cli.NewRoot("fencectl chaos", "Run Fencekit under real faults, with controls that must fail",
-		"Fencectl chaos runs Fencekit under real faults, with controls that must fail.")
+	root := cli.NewRoot("fencectl-chaos", "Run Fencekit under real faults, with controls that must fail",
+		"Fencectl-chaos runs Fencekit under real faults, with controls that must fail.")
 	root.AddCommand(newList(), newRun())
 	return root
 }
@@ -66,11 +66,11 @@ func newList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [scenarios|groups|faults] [flags]",
 		Short: "List scenarios, groups or kinds of faults",
-		Long: `List what "chaos run" can run: scenarios (the default), the groups that run
+		Long: `List what "fencectl-chaos run" can run: scenarios (the default), the groups that run
 them (Fencekit and its controls), or the kinds of faults that they inject.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 || len(args) == 1 && !slices.Contains([]string{"scenarios", "groups", "faults"}, args[0]) {
-				return cli.UsageErrorf("chaos list takes one of scenarios, groups or faults")
+				return cli.UsageErrorf("list takes one of scenarios, groups or faults")
 			}
 			return nil
 		},

@@ -69,7 +69,7 @@ func TestChaosRun_LeavesASuite(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
 	require.NoError(t, err)
 	require.Contains(t, string(page), "held: nothing lost, nothing sold twice")
-	require.Contains(t, string(page), "fencectl chaos run --groups fenced --groups token-compare --scenario stalled-holder")
+	require.Contains(t, string(page), "fencectl-chaos run --groups fenced --groups token-compare --scenario stalled-holder")
 
 	got := fencectl(t, "run", "--scenario", "stalled-holder", "--out", dir)
 	require.Equal(t, cli.ExitUsage, got.Code)
@@ -124,7 +124,7 @@ func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 		rest, err := io.ReadAll(first)
 		require.NoError(t, err)
 		require.Equal(t, code, clitest.ExitCode(t, cmd.Wait), string(rest))
-		require.Contains(t, string(rest), "fencectl: interrupted: ")
+		require.Contains(t, string(rest), "fencectl-chaos: interrupted: ")
 		page, err := os.ReadFile(filepath.Join(cmd.Args[len(cmd.Args)-1], check.ReportFile))
 		require.NoError(t, err)
 		require.Contains(t, string(page), "It ended early: interrupt signal received.")
@@ -139,7 +139,7 @@ func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {
 	cmd, rest, err := root.Find(strings.Fields("run --scenario pauses --scenario x'y --seeds 3 --out dir --resume -o json"))
 	require.NoError(t, err)
 	require.NoError(t, cmd.ParseFlags(rest))
-	require.Equal(t, `fencectl chaos run --scenario pauses --scenario 'x'\''y' --seed 1 --seeds 3`, commandLine(cmd))
+	require.Equal(t, `fencectl-chaos run --scenario pauses --scenario 'x'\''y' --seed 1 --seeds 3`, commandLine(cmd))
 }
 
 func TestMain(m *testing.M) {
@@ -159,10 +159,10 @@ func fencectl(t *testing.T, args ...string) clitest.Ending {
 func TestUsage_Is64(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string]string{
-		"--duration and --seeds exclude each other":           "run --duration 1m --seeds 2",
-		"--scenario is empty":                                 "run --scenario=",
-		"--resume needs --out":                                "run --resume",
-		"chaos list takes one of scenarios, groups or faults": "list nothing",
+		"--duration and --seeds exclude each other":     "run --duration 1m --seeds 2",
+		"--scenario is empty":                           "run --scenario=",
+		"--resume needs --out":                          "run --resume",
+		"list takes one of scenarios, groups or faults": "list nothing",
 	} {
 		got := fencectl(t, strings.Fields(args)...)
 		require.Equal(t, cli.ExitUsage, got.Code, args)

@@ -1,9 +1,8 @@
 // Command fencectl-chaos runs Fencekit under real faults, with controls that must fail,
-// on servers that it starts itself. "fencectl chaos" finds it beside itself or on the
-// PATH.
+// on servers that it starts itself. It is a program of its own because it contains test code.
 //
-//	fencectl chaos list        list scenarios, groups and kinds of faults
-//	fencectl chaos run         run scenarios, and judge them
+//	fencectl-chaos list        list scenarios, groups and kinds of faults
+//	fencectl-chaos run         run scenarios, and judge them
 package main
 
 import "github.com/fencekit/fencekit/chaos/command"

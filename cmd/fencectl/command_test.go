@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +29,7 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		says  string
 		hints string
 	}{
-		{"", "which command? fencectl has audit, chaos, completion, doctor, epoch, exec, history, locks, migrate, protect, protected, tokens, unprotect, version", "fencectl"},
+		{"", "which command? fencectl has audit, completion, doctor, epoch, exec, history, locks, migrate, protect, protected, tokens, unprotect, version", "fencectl"},
 		{"migrat up", `no command "migrat"; did you mean migrate?`, "fencectl"},
 		{"migrate staus --nonsense", `no command "staus"; did you mean status?`, "fencectl migrate"},
 		{"migrate drop", `no command "drop"` + "\n", "fencectl migrate"},
@@ -73,7 +72,7 @@ func TestUsage_NoFlagOrArgumentIsEmpty(t *testing.T) {
 		for _, below := range cmd.Commands() {
 			try(below)
 		}
-		if cmd.HasSubCommands() || cmd.DisableFlagParsing {
+		if cmd.HasSubCommands() {
 			return
 		}
 		var one []string
@@ -249,59 +248,4 @@ func awaitBlocked(t *testing.T, dsn string) {
 			where datname = current_database() and application_name = 'fencectl' and wait_event_type = 'Lock'`).Scan(&waiting))
 		return waiting == 1
 	}, time.Minute, 10*time.Millisecond)
-}
-
-func TestChaos_IsTheCommandBesideOrOnThePath(t *testing.T) {
-	t.Parallel()
-	self, err := os.ReadFile(os.Args[0])
-	require.NoError(t, err)
-	dir, onPath := t.TempDir(), t.TempDir()
-	fencectl := filepath.Join(dir, "fencectl")
-	writeProgram(t, fencectl, self)
-	run := func(args ...string) (code int, stdout, stderr string) {
-		var out, errs bytes.Buffer
-		cmd := clitest.Child(t, []string{"PATH=" + onPath}, args...)
-		cmd.Path, cmd.Args[0] = fencectl, fencectl
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		return clitest.ExitCode(t, cmd.Run), out.String(), errs.String()
-	}
-
-	code, _, stderr := run("chaos", "run")
-	require.Equal(t, cli.ExitNotReady, code)
-	require.Contains(t, stderr, "fencectl: fencectl-chaos is not installed: it is neither in "+dir+" nor on the PATH. Install it with: go install github.com/fencekit/fencekit/cmd/fencectl-chaos@")
-
-	says := func(dir, word string) {
-		writeProgram(t, filepath.Join(dir, chaosProgram), []byte("#!/bin/sh\necho "+word+" \"$@\"\nexit 7\n"))
-	}
-	says(onPath, "path")
-	for args, want := range map[string]string{
-		"chaos run --seed 3 --help": "path run --seed 3 --help\n",
-		"chaos":                     "path\n",
-		"-o json chaos list":        "path -o json list\n",
-		"help chaos run":            "path run --help\n",
-	} {
-		code, stdout, stderr := run(strings.Fields(args)...)
-		require.Equal(t, 7, code, stderr)
-		require.Equal(t, want, stdout)
-	}
-	says(dir, "beside")
-	_, stdout, _ := run("chaos", "verify", "dir")
-	require.Equal(t, "beside verify dir\n", stdout)
-}
-
-// writeProgram writes a program. No child process is started meanwhile, by any other test: it would have the
-// file open for writing until it executes its own program, and what is open for writing can't be executed.
-func writeProgram(t *testing.T, path string, text []byte) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	require.NoError(t, os.WriteFile(path, text, 0o755))
-}
-
-func TestChaos_IsInstalledInTheSameVersion(t *testing.T) {
-	t.Parallel()
-	const module = "github.com/fencekit/fencekit/cmd/fencectl-chaos@"
-	for version, want := range map[string]string{"v0.4.1": "v0.4.1", "v0.4.1+dirty": "latest", "(devel)": "latest", "unknown": "latest"} {
-		require.Equal(t, module+want, chaosModule(version))
-	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -140,4 +141,13 @@ func TestExec_ClaimsIfAsked(t *testing.T) {
 	require.Equal(t, cli.ExitNotReady, got.Code)
 	require.Empty(t, got.Stdout)
 	require.Contains(t, got.Stderr, "was superseded by")
+}
+
+// writeProgram writes a program. No child process is started meanwhile, by any other test: it would have the
+// file open for writing until it executes its own program, and what is open for writing can't be executed.
+func writeProgram(t *testing.T, path string, text []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	require.NoError(t, os.WriteFile(path, text, 0o755))
 }

@@ -10,13 +10,7 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -30,10 +24,9 @@ func main() {
 }
 
 func newRoot() *cobra.Command {
-	root := cli.NewRoot("fencectl", "Look after Fencekit in a database and in etcd", `Fencectl looks after Fencekit in a database and in etcd. "fencectl chaos" runs
-Fencekit under real faults, by the command fencectl-chaos.`)
+	root := cli.NewRoot("fencectl", "Look after Fencekit in a database and in etcd", "Fencectl looks after Fencekit in a database and in etcd.")
 	root.AddCommand(newMigrate(), newHistory(), newAudit(), newTokens(), newLocks(), newEpoch(), newDoctor(), newExec(),
-		newProtect(), newUnprotect(), newProtected(), newChaos(), newCommand("version", version))
+		newProtect(), newUnprotect(), newProtected(), newCommand("version", version))
 	return root
 }
 
@@ -49,41 +42,4 @@ type versions struct {
 	Fencectl string `json:"fencectl"`
 	Go       string `json:"go"`
 	Schema   int    `json:"schema"`
-}
-
-// chaosProgram is separate because it contains test code.
-const chaosProgram = "fencectl-chaos"
-
-func newChaos() *cobra.Command {
-	cmd := newCommand("chaos", func(_ *cobra.Command, args []string) error {
-		path, err := findChaos()
-		if err != nil {
-			return err
-		}
-		err = syscall.Exec(path, append([]string{path}, args...), os.Environ()) // replaces this process
-		return cli.NotReady(fmt.Errorf("%s can't be run: %w", path, err))
-	})
-	cmd.DisableFlagParsing, cmd.Args = true, cobra.ArbitraryArgs // the other program parses them
-	return cmd
-}
-
-func findChaos() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	for _, place := range []string{filepath.Join(filepath.Dir(self), chaosProgram), chaosProgram} {
-		if path, err := exec.LookPath(place); err == nil {
-			return path, nil
-		}
-	}
-	return "", cli.NotReady(fmt.Errorf("%s is not installed: it is neither in %s nor on the PATH. Install it with: go install %s",
-		chaosProgram, filepath.Dir(self), chaosModule(cli.ModuleVersion())))
-}
-
-func chaosModule(version string) string {
-	if !strings.HasPrefix(version, "v") || strings.Contains(version, "+") {
-		version = "latest"
-	}
-	return "github.com/fencekit/fencekit/cmd/" + chaosProgram + "@" + version
 }

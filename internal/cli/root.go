@@ -69,14 +69,11 @@ func NotReady(err error) error { return &ExitError{Code: ExitNotReady, Err: err}
 // Final ends the process with a code even if it was interrupted. A nil err prints nothing.
 func Final(code int, err error) error { return &ExitError{Code: code, Err: err, Final: true} }
 
-// NewRoot returns a root command with the global flag --output, and --version. What
-// its users type is name, which may be more than one word; about completes "NAME ...".
+// NewRoot returns a root command with the global flag --output, and --version.
 func NewRoot(name, short, about string) *cobra.Command {
-	words := strings.Fields(name)
 	root := &cobra.Command{
-		Use: words[len(words)-1], Short: short, Long: about + preamble, Version: ModuleVersion(),
+		Use: name, Short: short, Long: about + preamble, Version: ModuleVersion(),
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs,
-		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return complete(cmd.Flags()) },
 	}
 	cobra.EnableTraverseRunHooks = true
@@ -150,7 +147,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if coded.Err == nil {
 		return code
 	}
-	fmt.Fprintf(stderr, "fencectl: %v\n", err)
+	fmt.Fprintf(stderr, "%s: %v\n", root.Name(), err)
 	if code == ExitUsage {
 		fmt.Fprintf(stderr, "Run \"%s --help\" for usage.\n", cmd.CommandPath())
 	}
@@ -256,7 +253,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Short: "Print the help of a command",
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
-			if err == nil && len(rest) > 0 && !cmd.DisableFlagParsing {
+			if err == nil && len(rest) > 0 {
 				err = unknownCommand(cmd, rest[0])
 			}
 			if err != nil {

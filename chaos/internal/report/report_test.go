@@ -15,7 +15,7 @@ import (
 // sample is a suite in which Fencekit holds under two scenarios, and its controls break.
 func sample(resource string) *check.Suite {
 	s := &check.Suite{
-		Started: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), Took: 312 * time.Second, Command: "fencectl chaos run --seeds 4",
+		Started: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), Took: 312 * time.Second, Command: "fencectl-chaos run --seeds 4",
 		Versions:  map[string]string{"go": "go1.26.0", "etcd": "3.7.3"},
 		Scenarios: []check.Scenario{{Name: "not run"}, {Name: "pause-read", Summary: "A worker is paused between read and write."}, {Name: "pauses"}},
 		Groups: []check.Group{
