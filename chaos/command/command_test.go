@@ -68,7 +68,7 @@ func TestChaosRun_LeavesASuite(t *testing.T) {
 
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
 	require.NoError(t, err)
-	require.Contains(t, string(page), "held: nothing lost, nothing sold twice")
+	require.Contains(t, string(page), "<b>Fencekit</b> pass: ")
 	require.Contains(t, string(page), "fencectl-chaos run --groups fenced --groups token-compare --scenario stalled-holder")
 
 	got := fencectl(t, "run", "--scenario", "stalled-holder", "--out", dir)

@@ -40,9 +40,6 @@ func Write(dir string, suite *check.Suite) error {
 type content struct {
 	Style     template.CSS
 	Suite     *check.Suite
-	Fenced    check.Totals
-	Damage    check.Counts // of all controls, with faults
-	Rows      []sideBySide
 	Props     []*property
 	Controls  []control
 	Schedules []*schedule
@@ -53,11 +50,9 @@ func render(suite *check.Suite) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	fenced := runsOf(suite, func(r check.Run) bool { return r.Group == check.Fenced })
 	p := &content{
-		Style: template.CSS(style), Suite: suite, Fenced: check.Sum(fenced),
-		Damage: check.Sum(runsOf(suite, func(r check.Run) bool { return r.Group != check.Fenced && r.Faults })).Counts,
-		Rows:   rowsOf(suite), Props: propertiesOf(fenced), Controls: controlsOf(suite), Schedules: schedulesOf(suite),
+		Style: template.CSS(style), Suite: suite, Controls: controlsOf(suite), Schedules: schedulesOf(suite),
+		Props: propertiesOf(runsOf(suite, func(r check.Run) bool { return r.Group == check.Fenced })),
 	}
 	var b bytes.Buffer
 	err = page.Execute(&b, p)
@@ -80,13 +75,6 @@ func visible(r rune) rune {
 		return ' '
 	}
 	return r
-}
-
-func (p *content) Broke() (n int) {
-	for _, c := range p.Controls {
-		n += min(c.Faults.Red, 1)
-	}
-	return n
 }
 
 // maxText bounds a text that comes from a run, in bytes.

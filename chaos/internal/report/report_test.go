@@ -1,13 +1,11 @@
 package report
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/html"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
 )
@@ -41,106 +39,25 @@ func sample(resource string) *check.Suite {
 	return s
 }
 
-// rendered renders the report, and parses it.
-func rendered(t *testing.T, s *check.Suite) (text string, root *html.Node) {
+func rendered(t *testing.T, s *check.Suite) (page string) {
 	t.Helper()
-	page, err := render(s)
+	text, err := render(s)
 	require.NoError(t, err)
-	root, err = html.Parse(bytes.NewReader(page))
-	require.NoError(t, err)
-	return string(page), root
-}
-
-// find returns the elements that are wanted, in order.
-func find(root *html.Node, wanted func(*html.Node) bool) []*html.Node {
-	var found []*html.Node
-	for n := range root.Descendants() {
-		if n.Type == html.ElementNode && wanted(n) {
-			found = append(found, n)
-		}
-	}
-	return found
-}
-
-func attr(n *html.Node, name string) string {
-	for _, a := range n.Attr {
-		if a.Key == name {
-			return a.Val
-		}
-	}
-	return ""
-}
-
-func withClass(class string) func(*html.Node) bool {
-	return func(n *html.Node) bool { return strings.Contains(" "+attr(n, "class")+" ", " "+class+" ") }
-}
-
-func element(name string) func(*html.Node) bool {
-	return func(n *html.Node) bool { return n.Data == name }
-}
-
-// textOf is all text in an element.
-func textOf(n *html.Node) string {
-	var b strings.Builder
-	for d := range n.Descendants() {
-		if d.Type == html.TextNode {
-			b.WriteString(d.Data)
-		}
-	}
-	return b.String()
-}
-
-// requireSelfContained fails if a page would load or run anything.
-func requireSelfContained(t *testing.T, root *html.Node) {
-	t.Helper()
-	known := map[string]bool{}
-	for _, name := range strings.Fields(`html head body meta title style main a header section div p h1 h2 h3 h4 b br code span ul ol li dl dt dd
-		details summary table thead tbody tr th td`) {
-		known[name] = true
-	}
-	for _, n := range find(root, func(*html.Node) bool { return true }) {
-		require.True(t, known[n.Data], "element %q", n.Data)
-		for _, a := range n.Attr {
-			switch {
-			case strings.HasPrefix(a.Key, "on"), a.Key == "src", a.Key == "srcset", a.Key == "style", a.Key == "action", a.Key == "data", a.Key == "background":
-				require.Fail(t, "an attribute that loads or runs something", "%s of %s", a.Key, n.Data)
-			case strings.HasSuffix(a.Key, "href"):
-				require.True(t, strings.HasPrefix(a.Val, "#"), a.Val)
-			}
-		}
-		if n.Data == "style" {
-			require.NotContains(t, textOf(n), "url(")
-			require.NotContains(t, textOf(n), "@import")
-		}
-	}
-	policy := find(root, func(n *html.Node) bool { return attr(n, "http-equiv") == "Content-Security-Policy" })
-	require.Len(t, policy, 1)
-	require.Equal(t, "default-src 'none'; style-src 'unsafe-inline'", attr(policy[0], "content"))
+	page = string(text)
+	require.Contains(t, page, `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">`)
+	return page
 }
 
 func TestHTML_ShowsWhatHeldAndWhatBroke(t *testing.T) {
 	t.Parallel()
 	suite := sample("sku/1")
-	_, root := rendered(t, suite)
-	requireSelfContained(t, root)
-	sentence := find(root, withClass("sentence"))
-	require.Equal(t, suite.Reason, textOf(sentence[0]))
-	require.Contains(t, textOf(sentence[0]), "2 of 2 controls broke")
-	var headings []string
-	for _, h := range find(root, element("h2")) {
-		headings = append(headings, textOf(h))
-	}
-	require.Equal(t, []string{"Side by side, under the same faults", "Properties", "Controls", "Seeds and schedules", "What this does not prove"}, headings)
-	rows := find(root, withClass("row"))
-	require.Len(t, rows, 2)
-	require.Contains(t, textOf(rows[0]), "pause-read")
-	cells := find(rows[0], withClass("cell"))
-	require.Len(t, cells, 3)
-	require.Contains(t, textOf(cells[0]), "held: nothing lost, nothing sold twice")
-	for _, c := range cells[1:] {
-		require.Equal(t, "cell broke", attr(c, "class"))
-		require.Contains(t, textOf(c), "2 oversold, 1 update lost")
-	}
+	page := rendered(t, suite)
+	require.NotRegexp(t, ` (src|srcset|href|on\w+|style)=|<script|url\(|@import`, page, "it loads or runs something")
+	require.Contains(t, suite.Reason, "2 of 2 controls broke")
+	require.Contains(t, page, `<p class="sentence">`+suite.Reason+"</p>")
+	require.Equal(t, 2, strings.Count(page, "A worker is paused between read and write."), "with faults and without")
+	require.Equal(t, 2, strings.Count(page, `<li class="broke"><b>Redlock of five nodes</b> violated: 3 operations, 0 faults, 2 oversold, 1 update lost`))
+	require.Equal(t, 4, strings.Count(page, `<li class="ok"><b>Fencekit</b> pass: 3 operations, 0 faults; `))
 }
 
 // hostile is text that would do harm in HTML, in an attribute, in CSS, or
@@ -160,11 +77,9 @@ func TestHTML_EscapesWhatComesFromRuns(t *testing.T) {
 		r.Schedule = append(r.Schedule, check.Step{Fault: hostile})
 	}
 	s.Judge()
-	text, root := rendered(t, s)
-	requireSelfContained(t, root)
-	for _, bad := range []string{"<script", "<img", "\x00", "\x1b", "\u202e", "\xff"} {
-		require.False(t, strings.Contains(text, bad), "%q", bad)
+	page := rendered(t, s)
+	for _, bad := range []string{"<script", "<img", `"'>`, "\x00", "\x1b", "\u202e", "\xff"} {
+		require.NotContains(t, page, bad)
 	}
-	require.True(t, strings.Contains(textOf(root), "<script>alert(1)</script>"), "it is there as text")
-	require.Len(t, find(root, withClass("cell")), 4)
+	require.Contains(t, page, "&lt;script&gt;alert(1)", "it is there as text")
 }

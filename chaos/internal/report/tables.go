@@ -10,32 +10,6 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/check"
 )
 
-type sideBySide struct {
-	Scenario string
-	About    string
-	Seed     uint64
-	Cells    []cell // Fencekit's first
-}
-
-type cell struct {
-	Title   string
-	Summary string // what became of it
-	Class   string // ok, bad, broke, green, nothing
-}
-
-func rowsOf(suite *check.Suite) (rows []sideBySide) {
-	for _, s := range suite.Scenarios {
-		row := sideBySide{Scenario: s.Name, About: s.Summary}
-		for _, run := range oneSeed(suite, s.Name) {
-			row.Seed, row.Cells = run.Seed, append(row.Cells, cell{title(suite, run.Group), summary(run), class(run)})
-		}
-		if len(row.Cells) > 0 {
-			rows = append(rows, row)
-		}
-	}
-	return rows
-}
-
 func title(suite *check.Suite, group string) string {
 	for _, g := range suite.Groups {
 		if g.Name == group && g.Title != "" {
@@ -43,46 +17,6 @@ func title(suite *check.Suite, group string) string {
 		}
 	}
 	return group
-}
-
-// oneSeed returns the runs with the seed of a violation of Fencekit, or else with the first one, which all
-// controls ran with.
-func oneSeed(suite *check.Suite, scenario string) (runs []*check.Run) {
-	seed, violated := uint64(0), false
-	for _, r := range suite.Runs {
-		if r.Scenario != scenario || !r.Faults || violated {
-			continue
-		}
-		violated = r.Group == check.Fenced && r.Verdict == check.Violated
-		if violated || seed == 0 || r.Seed < seed {
-			seed = r.Seed
-		}
-	}
-	for _, g := range suite.Groups {
-		for i := range suite.Runs {
-			if r := &suite.Runs[i]; r.Scenario == scenario && r.Faults && r.Seed == seed && r.Group == g.Name {
-				runs = append(runs, r)
-			}
-		}
-	}
-	return runs
-}
-
-func summary(r *check.Run) string {
-	broke := strings.Join(r.Broke(), ", ")
-	switch {
-	case r.Verdict == check.Inconclusive:
-		return "inconclusive"
-	case r.Verdict == check.Pass && r.Group == check.Fenced:
-		return "held: nothing lost, nothing sold twice"
-	case r.Verdict == check.Pass:
-		return "not broken by this seed"
-	case r.Group != check.Fenced && !r.Red():
-		return "not broken: violated in " + broke + " alone"
-	case r.Counts.Oversold+r.Counts.Lost == 0:
-		return "broke " + broke
-	}
-	return fmt.Sprintf("%s oversold, %s", thousands(r.Counts.Oversold), count(r.Counts.Lost, "update lost", "updates lost"))
 }
 
 // class is the CSS class of a run.
@@ -169,6 +103,7 @@ func propertiesOf(runs []check.Run) (all []*property) {
 // schedule is the faults of a scenario by a seed, and the runs of all groups with it.
 type schedule struct {
 	Scenario string
+	About    string
 	Seed     uint64
 	Faults   bool
 	Steps    []string
@@ -200,7 +135,7 @@ func schedulesOf(suite *check.Suite) (all []*schedule) {
 		same := fmt.Sprintf("%s/%d/%t", r.Scenario, r.Seed, r.Faults)
 		s := bySchedule[same]
 		if s == nil {
-			s = scheduleOf(r)
+			s = scheduleOf(suite, r)
 			bySchedule[same] = s
 			all = append(all, s)
 		}
@@ -219,8 +154,13 @@ func schedulesOf(suite *check.Suite) (all []*schedule) {
 	return all
 }
 
-func scheduleOf(r *check.Run) *schedule {
+func scheduleOf(suite *check.Suite, r *check.Run) *schedule {
 	s := &schedule{Scenario: r.Scenario, Seed: r.Seed, Faults: r.Faults}
+	for _, about := range suite.Scenarios {
+		if about.Name == r.Scenario {
+			s.About = about.Summary
+		}
+	}
 	switch {
 	case !r.Faults:
 		s.Steps = []string{"no faults"}
