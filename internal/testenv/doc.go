@@ -3,8 +3,8 @@
 // directory, ports and control; package child starts any other program.
 //
 // A server is a child process with a directory under os.TempDir() and ports that are its own until Stop. So it can be
-// killed, paused and started again on the same address and data. Environment variables name servers that run already;
-// those are used and never controlled. Tests share one server of each kind per binary (etcdserver.Shared,
+// killed, paused and started again on the same address and data. An environment variable names a Postgres that runs
+// already; that is used and never controlled. Tests share one server of each kind per binary (etcdserver.Shared,
 // pgserver.Shared) and get a key space or a database of their own on it; a test that breaks its server starts one.
 //
 // # Who cleans up

@@ -86,7 +86,7 @@ func startOwner(t *testing.T) *owner {
 	require.NoError(t, os.Chmod(temp, 0o755))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(temp)) })
 	o := &owner{cmd: exec.Command(os.Args[0])}
-	o.cmd.Env = append(process.Environ(pgserver.DSNVar, etcdserver.EndpointsVar), orphanVar+"=1", "TMPDIR="+temp)
+	o.cmd.Env = append(process.Environ(pgserver.DSNVar), orphanVar+"=1", "TMPDIR="+temp)
 	o.cmd.Stderr = os.Stderr
 	out, err := o.cmd.StdoutPipe()
 	require.NoError(t, err)

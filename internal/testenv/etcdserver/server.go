@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,10 +21,6 @@ import (
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
-
-// EndpointsVar names an existing etcd to be used instead of starting one: client
-// endpoints separated by commas.
-const EndpointsVar = "FENCEKIT_ETCD_ENDPOINTS"
 
 // Config says how to run etcd. nil means all defaults.
 type Config struct {
@@ -45,12 +40,12 @@ type Config struct {
 	ExtraFlags []string
 }
 
-// Server is an etcd of one node, or one member of a Cluster: a child process, or what FENCEKIT_ETCD_ENDPOINTS
-// names. Its methods may be called concurrently.
+// Server is an etcd of one node, or one member of a Cluster, in a child process. Its methods may be called
+// concurrently.
 type Server struct {
 	*process.Server
-	cfg       Config
-	endpoints []string
+	cfg      Config
+	endpoint string
 
 	name    string
 	peerURL string // where the other members reach it
@@ -58,17 +53,8 @@ type Server struct {
 	proxy   string // the HTTP proxy through which it reaches the others, "" for none
 }
 
-// Start starts a node and returns once it answers; it must be stopped by Stop. With FENCEKIT_ETCD_ENDPOINTS
-// set it starts nothing and fails unless that etcd answers. ctx bounds the start alone.
+// Start starts a node and returns once it answers; it must be stopped by Stop. ctx bounds the start alone.
 func Start(ctx context.Context, cfg *Config) (*Server, error) {
-	if list := os.Getenv(EndpointsVar); list != "" {
-		e := &Server{endpoints: strings.Split(list, ","), Server: process.External(EndpointsVar)}
-		if err := e.ping(ctx); err != nil {
-			return nil, fmt.Errorf("testenv: etcd at %s=%s: %w", EndpointsVar, list, err)
-		}
-		e.Announce("etcd", EndpointsVar+"="+list)
-		return e, nil
-	}
 	e, err := newServer("node", cfg)
 	if err != nil {
 		return nil, err
@@ -90,7 +76,7 @@ func newServer(name string, cfg *Config) (*Server, error) {
 	if c.Certificates != nil {
 		scheme = "https://"
 	}
-	return &Server{Server: s, cfg: c, endpoints: []string{scheme + s.Address(0)}, name: name, peerURL: "http://" + s.Address(1)}, nil
+	return &Server{Server: s, cfg: c, endpoint: scheme + s.Address(0), name: name, peerURL: "http://" + s.Address(1)}, nil
 }
 
 func (e *Server) start(ctx context.Context) error {
@@ -150,14 +136,13 @@ func (e *Server) ping(ctx context.Context) error {
 	return err
 }
 
-// Endpoint is where clients connect, as http://127.0.0.1:2379; it is the same
-// after Restart. Of several in FENCEKIT_ETCD_ENDPOINTS it is the first.
-func (e *Server) Endpoint() string { return e.endpoints[0] }
+// Endpoint is where clients connect, as http://127.0.0.1:2379; it is the same after Restart.
+func (e *Server) Endpoint() string { return e.endpoint }
 
 // Client returns a new client without a log; the caller closes it. It doesn't contact the server. Ending ctx
 // ends the client's requests.
 func (e *Server) Client(ctx context.Context) (*clientv3.Client, error) {
-	return newClient(ctx, e.cfg.Certificates, e.endpoints)
+	return newClient(ctx, e.cfg.Certificates, []string{e.endpoint})
 }
 
 func newClient(ctx context.Context, certificates *Certificates, endpoints []string) (*clientv3.Client, error) {
@@ -219,10 +204,10 @@ func StartProxy(ctx context.Context, e *Server) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Server{Server: s, endpoints: []string{"http://" + s.Address(0)}}
+	p := &Server{Server: s, endpoint: "http://" + s.Address(0)}
 	return p, s.Start(ctx, process.Program{
 		Command: func() (*exec.Cmd, error) {
-			return p.command("grpc-proxy", "start", "--endpoints="+strings.Join(e.endpoints, ","),
+			return p.command("grpc-proxy", "start", "--endpoints="+e.endpoint,
 				"--listen-addr="+s.Address(0), "--advertise-client-url="+s.Address(0), "--data-dir="+s.Dir().Path("proxy"))
 		},
 		Ready: p.ping,
