@@ -355,7 +355,7 @@ func Example_history() {
 // docs/operate.md
 
 func withMetrics(client *clientv3.Client, pool *pgxpool.Pool) (*fencekit.Guard, error) {
-	metrics, err := guardprometheus.NewObserver(prometheus.DefaultRegisterer, nil)
+	metrics, err := guardprometheus.NewObserver(prometheus.DefaultRegisterer)
 	if err != nil {
 		return nil, err
 	}

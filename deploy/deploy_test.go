@@ -69,7 +69,7 @@ func TestAlerts_HaveASummaryAndARunbook(t *testing.T) {
 func scrape(t *testing.T) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	observer, err := guardprometheus.NewObserver(registry, nil)
+	observer, err := guardprometheus.NewObserver(registry)
 	require.NoError(t, err)
 	locks, store, ctx := guardtest.NewLockService(), memory.NewStore(), t.Context()
 	process := func(label string) *guard.Guard[*memory.Tx] {

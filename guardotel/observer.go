@@ -19,25 +19,19 @@ type Config struct {
 	// MeterProvider makes the metrics; default the global one. To have traces alone, as
 	// beside guardprometheus, set it to a noop.NewMeterProvider().
 	MeterProvider metric.MeterProvider
-	// MaxClasses is how many classes of resources have metrics of their own; default 100. The
-	// others are together under the class "other". Names without a slash are classes by
-	// themselves.
-	MaxClasses int
 }
 
 // NewObserver returns an Observer for guard.Config.Observers that records spans and metrics of
-// all Guards that have it. It fails with guard.ErrInvalid if cfg is out of bounds, and
-// with the error of the MeterProvider if that can't make an instrument.
+// all Guards that have it. It fails with the error of the MeterProvider if that can't make an
+// instrument. The first 100 classes of resources have metrics of their own; the others are
+// together under the class "other". Names without a slash are classes by themselves.
 func NewObserver(cfg *Config) (*guard.Observer, error) {
 	c := cfg.withDefaults()
 	all, err := newInstruments(c.MeterProvider.Meter(scope))
 	if err != nil {
 		return nil, err
 	}
-	m, err := telemetry.New(c.MaxClasses, all.record)
-	if err != nil {
-		return nil, err
-	}
+	m := telemetry.New(all.record)
 	t := &tracing{tracer: c.TracerProvider.Tracer(scope), metrics: m}
 	return t.around(m.Observer()), nil
 }

@@ -1,6 +1,6 @@
 // Package guardprometheus exports metrics of Guards to Prometheus:
 //
-//	metrics, err := guardprometheus.NewObserver(prometheus.DefaultRegisterer, nil)
+//	metrics, err := guardprometheus.NewObserver(prometheus.DefaultRegisterer)
 //	…
 //	g, err := fencekit.New(client, pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{metrics}}})
 //
@@ -21,36 +21,22 @@ import (
 	"github.com/fencekit/fencekit/internal/telemetry"
 )
 
-// Config configures an Observer. A nil *Config, and every zero field, means the default.
-type Config struct {
-	// MaxClasses is how many classes of resources have metrics of their own; default 100. The
-	// others are together under the class "other". Names without a slash are classes by
-	// themselves. Each class makes about 130 series.
-	MaxClasses int
-}
-
 // NewObserver returns an Observer for guard.Config.Observers that records the metrics of all
 // Guards that have it, and registers them with reg. One registry takes one such Observer:
-// a second one fails with a prometheus.AlreadyRegisteredError, and a nil reg and a Config that is
-// out of bounds are guard.ErrInvalid. To add constant labels, give it a
-// prometheus.WrapRegistererWith.
-func NewObserver(reg prometheus.Registerer, cfg *Config) (*guard.Observer, error) {
+// a second one fails with a prometheus.AlreadyRegisteredError, and a nil reg is
+// guard.ErrInvalid. To add constant labels, give it a prometheus.WrapRegistererWith.
+//
+// The first 100 classes of resources have metrics of their own, about 130 series each. The
+// others are together under the class "other". Names without a slash are classes by themselves.
+func NewObserver(reg prometheus.Registerer) (*guard.Observer, error) {
 	if reg == nil {
 		return nil, fmt.Errorf("%w: nil Registerer: use prometheus.DefaultRegisterer", guard.ErrInvalid)
 	}
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
 	var all instruments
-	m, err := telemetry.New(c.MaxClasses, all.record)
-	if err != nil {
-		return nil, err
-	}
 	if err := all.register(reg); err != nil {
 		return nil, err
 	}
-	return m.Observer(), nil
+	return telemetry.New(all.record).Observer(), nil
 }
 
 // instruments are the metrics of telemetry.Definitions.

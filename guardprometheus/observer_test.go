@@ -32,11 +32,11 @@ type world struct {
 	observer *guard.Observer
 }
 
-func newWorld(t testing.TB, cfg *guardprometheus.Config) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t, guardtest.NewLockService(), memory.NewStore(), prometheus.NewPedanticRegistry(), nil}
 	var err error
-	w.observer, err = guardprometheus.NewObserver(w.registry, cfg)
+	w.observer, err = guardprometheus.NewObserver(w.registry)
 	require.NoError(t, err)
 	return w
 }
@@ -89,7 +89,7 @@ func sleeping(d time.Duration) func(context.Context, *memory.Tx) error {
 // Every event is counted once, and every duration is that of the bubble's clock.
 func TestObserver_CountsWhatHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
+		w := newWorld(t)
 		a, b := w.process("a", w.observer), w.process("b", w.observer)
 		w.succeed(t.Context(), a)
 		w.wait(t.Context(), a, b)
@@ -175,7 +175,7 @@ func (w *world) fail(ctx context.Context, b *guard.Guard[*memory.Tx]) {
 }
 
 func TestObserver_NamesFollowTheConventions(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	require.NoError(t, guard.Do(t.Context(), w.process("a", w.observer), "sku/1", put))
 	problems, err := testutil.GatherAndLint(w.registry)
 	require.NoError(t, err)
@@ -184,19 +184,17 @@ func TestObserver_NamesFollowTheConventions(t *testing.T) {
 
 func TestNewObserver_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	_, err := guardprometheus.NewObserver(nil, nil)
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	_, err = guardprometheus.NewObserver(prometheus.NewRegistry(), &guardprometheus.Config{MaxClasses: -1})
+	_, err := guardprometheus.NewObserver(nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
 
 	registry := prometheus.NewRegistry()
 	taken := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "guard_rejections_total", Help: telemetry.Definitions[telemetry.Rejections].Help}, []string{"class", "reason"})
 	require.NoError(t, registry.Register(taken))
-	_, err = guardprometheus.NewObserver(registry, nil)
+	_, err = guardprometheus.NewObserver(registry)
 	require.ErrorContains(t, err, "guard_rejections_total")
 	require.True(t, registry.Unregister(taken))
-	_, err = guardprometheus.NewObserver(registry, nil)
+	_, err = guardprometheus.NewObserver(registry)
 	require.NoError(t, err, "the failed one has left nothing registered")
-	_, err = guardprometheus.NewObserver(registry, nil)
+	_, err = guardprometheus.NewObserver(registry)
 	require.ErrorAs(t, err, new(prometheus.AlreadyRegisteredError))
 }

@@ -5,7 +5,6 @@ package telemetry
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,20 +33,13 @@ type Metrics struct {
 }
 
 const (
-	defaultClasses = 100
-	otherClass     = "other" // of the resources for whose own class there is no room
+	maxClasses = 100
+	otherClass = "other" // of the resources for whose own class there is no room
 )
 
-// New returns Metrics that tell up to maxClasses classes apart; 0 is the default. It
-// fails with guard.ErrInvalid if maxClasses is negative.
-func New(maxClasses int, record Record) (*Metrics, error) {
-	if maxClasses < 0 {
-		return nil, fmt.Errorf("%w: Config.MaxClasses is %d, want 1 or more, or 0 for the default of %d", guard.ErrInvalid, maxClasses, defaultClasses)
-	}
-	if maxClasses == 0 {
-		maxClasses = defaultClasses
-	}
-	return &Metrics{record: record, limit: maxClasses, classes: map[string]bool{}, requested: map[fence.Grant]time.Time{}}, nil
+// New returns Metrics that tell up to 100 classes apart.
+func New(record Record) *Metrics {
+	return &Metrics{record: record, limit: maxClasses, classes: map[string]bool{}, requested: map[fence.Grant]time.Time{}}
 }
 
 // Observer returns an Observer that records.

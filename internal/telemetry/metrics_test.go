@@ -38,8 +38,7 @@ func constants(t *testing.T, file, typ string) (values []string) {
 // A grant is kept until it is claimed or given up, whichever comes first.
 func TestMetrics_ForgetGrantsThatAreGivenUp(t *testing.T) {
 	t.Parallel()
-	m, err := New(0, func(context.Context, Metric, float64, string, Values) {})
-	require.NoError(t, err)
+	m := New(func(context.Context, Metric, float64, string, Values) {})
 	o := m.Observer()
 	for i := range 1000 {
 		grant := fence.Grant{Resource: "sku/1", Epoch: 1, Token: fence.Token(i + 1), Holder: "h"}
@@ -79,14 +78,14 @@ func TestClass_IsThePartBeforeTheFirstSlashUpToTheLimit(t *testing.T) {
 	} {
 		var mu sync.Mutex
 		began := map[string]int{}
-		m, err := New(limit, func(_ context.Context, metric Metric, value float64, class string, _ Values) {
+		m := New(func(_ context.Context, metric Metric, value float64, class string, _ Values) {
 			mu.Lock()
 			defer mu.Unlock()
 			if metric == Acquires && value == 0 {
 				began[class]++
 			}
 		})
-		require.NoError(t, err)
+		m.limit = limit
 		var asking sync.WaitGroup
 		classes := make([]map[string]string, 8)
 		for i := range classes {

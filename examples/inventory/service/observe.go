@@ -32,7 +32,7 @@ type exports struct {
 // newExports exports metrics, and traces if a variable of OpenTelemetry's says where to.
 func newExports(ctx context.Context) (*exports, error) {
 	e := &exports{metrics: prometheus.NewRegistry()}
-	metrics, err := guardprometheus.NewObserver(e.metrics, nil)
+	metrics, err := guardprometheus.NewObserver(e.metrics)
 	if err != nil {
 		return nil, err
 	}
