@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/glob"
 )
 
@@ -16,18 +15,14 @@ type VerifyOptions struct {
 	Resources string
 	// Known are heads that were recorded earlier, elsewhere. The history must still contain them.
 	Known []Head
-	// MaxFindings bounds Report.Findings. 0 means 1,000.
-	MaxFindings int
 }
 
-const defaultMaxFindings = 1000
+// maxFindings bounds the lists of a Report.
+const maxFindings = 1000
 
-func (v VerifyOptions) begin() (*verification, error) {
-	if v.MaxFindings < 0 {
-		return nil, fmt.Errorf("%w: audit.VerifyOptions has MaxFindings %d: want at least 0", fence.ErrInvalid, v.MaxFindings)
-	}
+func (v VerifyOptions) begin() *verification {
 	return &verification{options: v, report: Report{Unproven: []string{}, Findings: []Finding{}, Unexplained: []Finding{}},
-		matches: glob.Matcher(v.Resources), known: newKnownHeads(v.Known), proven: map[string]bool{}, unproven: map[string]bool{}}, nil
+		matches: glob.Matcher(v.Resources), known: newKnownHeads(v.Known), proven: map[string]bool{}, unproven: map[string]bool{}}
 }
 
 // Report is the result of a verification.
@@ -50,11 +45,11 @@ type Report struct {
 	// Their remaining histories may have been replaced; VerifyExports with the prunes' exports can rule that
 	// out. That is no finding.
 	Unproven []string `json:"unproven"`
-	// TotalFindings is how many findings there are, of which Findings has the first.
+	// TotalFindings is how many findings there are, of which Findings has the first 1,000.
 	TotalFindings int64     `json:"total_findings"`
 	Findings      []Finding `json:"findings"`
 	// TotalUnexplained is how many records of rejections name a claim that isn't in the history; Unexplained
-	// has the first. They are no findings: the claim may have been pruned or lost, and any member of the app
+	// has the first 1,000. They are no findings: the claim may have been pruned or lost, and any member of the app
 	// role may add a record.
 	TotalUnexplained int64     `json:"total_unexplained"`
 	Unexplained      []Finding `json:"unexplained"`
@@ -128,17 +123,17 @@ type verification struct {
 
 func (v *verification) add(f Finding) {
 	v.report.TotalFindings++
-	v.report.Findings = v.upToMax(v.report.Findings, f)
+	v.report.Findings = upToMax(v.report.Findings, f)
 }
 
 // addUnexplained lists a rejection, which decides nothing.
 func (v *verification) addUnexplained(f Finding) {
 	v.report.TotalUnexplained++
-	v.report.Unexplained = v.upToMax(v.report.Unexplained, f)
+	v.report.Unexplained = upToMax(v.report.Unexplained, f)
 }
 
-func (v *verification) upToMax(list []Finding, f Finding) []Finding {
-	if len(list) < cmp.Or(v.options.MaxFindings, defaultMaxFindings) {
+func upToMax(list []Finding, f Finding) []Finding {
+	if len(list) < maxFindings {
 		list = append(list, f)
 	}
 	return list

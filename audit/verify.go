@@ -18,12 +18,9 @@ import (
 // Memory doesn't grow with the number of entries or resources, but with VerifyOptions.Known. Findings
 // are in the Report: an error means that the verification is incomplete.
 func (d *Database) Verify(ctx context.Context, v VerifyOptions) (Report, error) {
-	run, err := v.begin()
-	if err != nil {
-		return Report{}, err
-	}
+	run := v.begin()
 	var at time.Time
-	err = d.snapshot(ctx, func(s *snapshot) error {
+	err := d.snapshot(ctx, func(s *snapshot) error {
 		at = s.at
 		x := newSection(run, record.Begin{Of: record.OfDatabase, At: record.TimeOf(s.at), Resources: v.Resources}, true)
 		x.orphans = true // those that are read were asked for
@@ -85,10 +82,7 @@ func (v *verification) verifyTables(s *snapshot, schema string) error {
 // newest one that isn't of a prune. The memory grows with the number of resources, not with that of
 // entries. It fails if it couldn't read everything; what the exports violate is in the report alone.
 func VerifyExports(ctx context.Context, v VerifyOptions, exports ...io.Reader) (Report, error) {
-	run, err := v.begin()
-	if err != nil {
-		return Report{}, err
-	}
+	run := v.begin()
 	if len(exports) == 0 {
 		return Report{}, fmt.Errorf("%w: audit.VerifyExports without an export", fence.ErrInvalid)
 	}

@@ -38,10 +38,6 @@ import (
 // has to return when ctx ends, which is after a minute.
 type Workload = worker.Workload
 
-// Described is a Workload that also has Describe, which says more about an operation than its
-// Resource: its kind, and all resources that it uses.
-type Described = worker.Described
-
 // Op is one operation that a run asks for: ID, Resource, and Rand, a source of its random
 // decisions.
 type Op = worker.Op

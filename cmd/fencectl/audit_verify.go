@@ -27,7 +27,6 @@ func newAuditVerify(d *databaseFlags) *cobra.Command {
 	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again; records after the last of them don't count (default the log's last)")
 	flags.StringArrayVar(&a.proofs, "proof", nil, "the history must contain what is in this proof of \"audit prove\"; may be given again")
 	flags.StringVar(&a.key, "key", "", "the public key of log and proofs, a .pub file")
-	flags.IntVar(&a.what.MaxFindings, "max-findings", 1000, "print at most so many findings")
 	return cmd
 }
 
@@ -42,9 +41,6 @@ type auditVerify struct {
 }
 
 func (a *auditVerify) run(cmd *cobra.Command) (err error) {
-	if a.what.MaxFindings < 1 {
-		return cli.UsageErrorf("--max-findings has to be at least 1")
-	}
 	if a.what.Known, err = a.known(); err != nil {
 		return err
 	}
