@@ -64,22 +64,19 @@ func quoted(word string) string {
 
 func newList() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list [scenarios|groups|faults] [flags]",
-		Short: "List scenarios, groups or kinds of faults",
-		Long: `List what "fencectl-chaos run" can run: scenarios (the default), the groups that run
-them (Fencekit and its controls), or the kinds of faults that they inject.`,
+		Use:   "list [scenarios|groups] [flags]",
+		Short: "List scenarios or groups",
+		Long: `List what "fencectl-chaos run" can run: scenarios (the default), or the groups
+that run them (Fencekit and its controls).`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 || len(args) == 1 && !slices.Contains([]string{"scenarios", "groups", "faults"}, args[0]) {
-				return cli.UsageErrorf("list takes one of scenarios, groups or faults")
+			if len(args) > 1 || len(args) == 1 && !slices.Contains([]string{"scenarios", "groups"}, args[0]) {
+				return cli.UsageErrorf("list takes one of scenarios or groups")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch strings.Join(args, "") {
-			case "groups":
+			if slices.Contains(args, "groups") {
 				return cli.Write(cmd, worker.Groups())
-			case "faults":
-				return cli.Write(cmd, run.Kinds)
 			}
 			var rows []scenarioRow
 			for _, s := range run.Describe() {

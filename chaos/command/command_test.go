@@ -24,13 +24,12 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-func TestChaosList_ScenariosGroupsAndFaults(t *testing.T) {
+func TestChaosList_ScenariosAndGroups(t *testing.T) {
 	t.Parallel()
 	for args, names := range map[string][]string{
 		"list":           {"NAME", "pauses", "stalled-holder"},
 		"list scenarios": {"NAME", "pauses", "stalled-holder"},
 		"list groups":    {"NAME", "fenced", "redlock"},
-		"list faults":    {"KIND", "pause", "commit-held"},
 	} {
 		got := fencectl(t, strings.Fields(args)...)
 		require.Equal(t, cli.ExitOK, got.Code)
@@ -159,10 +158,10 @@ func fencectl(t *testing.T, args ...string) clitest.Ending {
 func TestUsage_Is64(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string]string{
-		"--duration and --seeds exclude each other":     "run --duration 1m --seeds 2",
-		"--scenario is empty":                           "run --scenario=",
-		"--resume needs --out":                          "run --resume",
-		"list takes one of scenarios, groups or faults": "list nothing",
+		"--duration and --seeds exclude each other": "run --duration 1m --seeds 2",
+		"--scenario is empty":                       "run --scenario=",
+		"--resume needs --out":                      "run --resume",
+		"list takes one of scenarios or groups":     "list nothing",
 	} {
 		got := fencectl(t, strings.Fields(args)...)
 		require.Equal(t, cli.ExitUsage, got.Code, args)
