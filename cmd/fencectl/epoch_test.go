@@ -220,29 +220,6 @@ func TestEpochBump_SeveralAtOnceAgree(t *testing.T) {
 	require.Equal(t, rows[0].Epoch, rows[2].Epoch)
 }
 
-// The slip of a pen in etcd is undone; in a database it isn't.
-func TestEpochBump_UndoesASlipThatNoDatabaseHasAccepted(t *testing.T) {
-	t.Parallel()
-	e := newEpochOf(t, 2)
-	e.raise(0, 3)
-	e.put("1000")
-	require.Equal(t, []epoch.Drift{"", epoch.TooFar, epoch.TooFar}, drifts(e.show(cli.ExitViolated)))
-	got := e.run("bump", "--reason", "x")
-	require.Equal(t, cli.ExitViolated, got.Code)
-	require.Contains(t, got.Stderr, "--trust etcd raises the databases to 1001, for good\nNothing was written")
-	require.Equal(t, []int64{1000, 3, 1}, numbers(e.show(cli.ExitViolated)))
-	require.Equal(t, []int64{4, 4, 4}, numbers(e.bump(cli.ExitOK, "--trust", "databases")))
-
-	e.put("4x")
-	require.Equal(t, epoch.NoEpoch, e.show(cli.ExitViolated)[0].Drift)
-	e.bump(cli.ExitViolated)
-	e.bump(cli.ExitViolated, "--trust", "etcd")
-	require.Equal(t, []int64{5, 5, 5}, numbers(e.bump(cli.ExitOK, "--trust", "databases")))
-
-	e.put("1000")
-	require.Equal(t, []int64{1001, 1001, 1001}, numbers(e.bump(cli.ExitOK, "--trust", "etcd")))
-}
-
 // All prefixes that use a database get the same epoch: one that is behind the database's is of
 // no use.
 func TestEpochBump_OfSeveralPrefixes(t *testing.T) {
