@@ -169,6 +169,7 @@ func TestDatabase_IsReadByTheRoles(t *testing.T) {
 		require.Len(t, list(t, d.Operations(t.Context(), audit.Filter{})), 2)
 		require.Len(t, list(t, d.Rejections(t.Context(), audit.Filter{})), 1)
 		require.Len(t, list(t, d.Fences(t.Context(), audit.Filter{})), 2)
+		require.Len(t, list(t, d.Heads(t.Context())), 2)
 		if err := failure(d.Holds(t.Context(), audit.Filter{})); granted.App != "" {
 			require.ErrorContains(t, err, "permission denied")
 		} else {

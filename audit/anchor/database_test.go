@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"testing"
 
@@ -27,7 +26,6 @@ var template = pgserver.Template{Prepare: func(ctx context.Context, pool *pgxpoo
 
 // database is a history on a real server, and the log that anchors it.
 type database struct {
-	dsn    string
 	pool   *pgxpool.Pool // of a superuser
 	audit  *audit.Database
 	log    string
@@ -38,31 +36,13 @@ func newDatabase(t *testing.T) *database {
 	t.Helper()
 	d := &database{log: filepath.Join(t.TempDir(), "heads")}
 	d.signer, _ = newKey(t)
-	return d.on(t, template.Database(t))
-}
-
-// on returns d with the same log on another database.
-func (d database) on(t *testing.T, dsn string) *database {
-	t.Helper()
-	d.dsn, d.pool = dsn, openPool(t, dsn, "")
 	var err error
+	d.pool, err = pgxpool.New(t.Context(), template.Database(t))
+	require.NoError(t, err)
+	t.Cleanup(d.pool.Close)
 	d.audit, err = audit.Open(d.pool, "")
 	require.NoError(t, err)
-	return &d
-}
-
-// openPool opens a pool, of another role if role isn't empty.
-func openPool(t *testing.T, dsn, role string) *pgxpool.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(dsn)
-	require.NoError(t, err)
-	if role != "" {
-		config.ConnConfig.User = role
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return pool
+	return d
 }
 
 func (d *database) exec(t *testing.T, sql string) {
@@ -90,54 +70,6 @@ func (d *database) violations(t *testing.T) (texts []string) {
 		texts = append(texts, v.String())
 	}
 	return texts
-}
-
-// The heads that were recorded are those of the fences, read by a role that may only read.
-func TestAnchor_OfADatabase(t *testing.T) {
-	t.Parallel()
-	d := newDatabase(t)
-	reader := fmt.Sprintf("reader_%016x", rand.Uint64())
-	require.NoError(t, postgres.GrantRoles(t.Context(), d.pool, "", postgres.Roles{Reader: reader}))
-	d.exec(t, "alter role "+reader+" login")
-	t.Cleanup(func() {
-		_, _ = d.pool.Exec(context.Background(), "drop owned by "+reader+"; drop role "+reader)
-	})
-	pool := openPool(t, d.dsn, reader)
-	source, err := audit.Open(pool, "")
-	require.NoError(t, err)
-
-	d.write(t, "sku/1", "sku/2", "B")
-	done := run(t, d.log, d.signer, source)
-	require.Equal(t, 3, done.Recorded)
-	d.write(t, "sku/2")
-	done = run(t, d.log, d.signer, source)
-	require.Equal(t, []int{3, 1}, []int{done.Resources, done.Recorded})
-	require.Empty(t, done.Violations)
-
-	var heads []audit.Head
-	for head, err := range source.Heads(t.Context()) {
-		require.NoError(t, err)
-		heads = append(heads, head)
-	}
-	require.Len(t, heads, 3)
-	require.Equal(t, []any{"B", "sku/1", "sku/2", int64(2), int64(4)}, []any{heads[0].Resource, heads[1].Resource, heads[2].Resource, heads[0].Seq, heads[2].Seq})
-	for _, head := range heads {
-		var hash []byte
-		require.NoError(t, d.pool.QueryRow(t.Context(), "select e.hash from fence.history e join fence.resource r on r.id = e.resource where r.name = $1 and e.seq = $2", head.Resource, head.Seq).Scan(&hash))
-		require.Equal(t, hash, head.Hash[:])
-	}
-	heads[0].Hash[0] ^= 1
-	heads[1].Seq = 1
-	rewritten, unproven, err := source.CompareHeads(t.Context(), append(heads, audit.Head{Resource: "B", Seq: 9}, audit.Head{Resource: "no such", Seq: 1}))
-	require.NoError(t, err)
-	require.Len(t, rewritten, 2)
-	require.Equal(t, []audit.Head{{Resource: "B", Seq: 9}}, unproven)
-	pool.Close()
-	for _, err := range source.Heads(t.Context()) {
-		require.ErrorContains(t, err, "audit: reading the fences")
-	}
-	_, _, err = source.CompareHeads(t.Context(), heads)
-	require.ErrorContains(t, err, "audit: comparing heads with the history")
 }
 
 // Of entries that were pruned up to the recorded one, its hash is left in the checkpoint.
