@@ -174,25 +174,6 @@ func TestBatch_WithACommitOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestBatch_RunsInOrderWithOthers(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	c := claim(t, store, grant(5, "a"))
-	txn := begin(t, store, c)
-	first, _ := batchOf(insertItem, "x", 1)
-	require.NoError(t, txn.Run(t.Context(), first))
-	require.NoError(t, txn.Run(t.Context(), add("x", 1)), "sees what the batch wrote")
-	for range 250 { // more than one write carries
-		b, s := batchOf(addToItem, "x", 1)
-		s.MustAffect(1)
-		require.NoError(t, txn.Run(t.Context(), b))
-	}
-	_, err := txn.Commit(t.Context(), nil)
-	require.NoError(t, err)
-	holds(t, pool, "x", 252)
-	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
-}
-
 func TestBatch_SaysWhichFailed(t *testing.T) {
 	t.Parallel()
 	_, store := fresh(t, nil)

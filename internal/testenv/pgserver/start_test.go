@@ -22,14 +22,6 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func startPostgres(t *testing.T, cfg *Config) *Server {
-	t.Helper()
-	p, err := Start(testContext(t), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, p.Stop(context.Background())) })
-	return p
-}
-
 // fakeServer is a directory with programs that say to be a version.
 func fakeServer(t *testing.T, dir, version string) string {
 	t.Helper()
@@ -79,7 +71,9 @@ func TestFindBinaries_TriesInTheDocumentedOrder(t *testing.T) {
 
 func TestStart_UsesTheDSNOrFails(t *testing.T) {
 	ctx := testContext(t)
-	mine := startPostgres(t, nil)
+	mine, err := Start(ctx, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mine.Stop(context.Background())) })
 	t.Setenv(DSNVar, mine.DSN())
 	p, err := Start(ctx, nil)
 	require.NoError(t, err)
