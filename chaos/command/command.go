@@ -78,20 +78,9 @@ that run them (Fencekit and its controls).`,
 			if slices.Contains(args, "groups") {
 				return cli.Write(cmd, worker.Groups())
 			}
-			var rows []scenarioRow
-			for _, s := range run.Describe() {
-				rows = append(rows, scenarioRow{s})
-			}
-			return cli.Write(cmd, rows)
+			return cli.Write(cmd, run.Describe())
 		},
 	}
-}
-
-type scenarioRow struct{ check.Scenario }
-
-// Columns implements a row of cli.WriteTable.
-func (r scenarioRow) Columns() any {
-	return struct{ Name, Family, Controls, Summary string }{r.Name, r.Family, strings.Join(r.Controls, " "), r.Summary}
 }
 
 func newRun() *cobra.Command {

@@ -40,7 +40,7 @@ func TestChaosList_ScenariosAndGroups(t *testing.T) {
 		}
 		require.Subset(t, first, names, args)
 	}
-	var rows []scenarioRow
+	var rows []check.Scenario
 	require.NoError(t, json.Unmarshal([]byte(fencectl(t, "list", "-o", "json").Stdout), &rows))
 	require.Len(t, rows, len(run.Scenarios))
 }

@@ -27,7 +27,6 @@ func newTokens() *cobra.Command {
 type tokensHistory struct {
 	filter      audit.Filter
 	kinds       []string
-	attrs       []string
 	limit, last int
 
 	entries, rejections bool // which of the two are read
@@ -37,7 +36,6 @@ const historyLimit = 100
 
 func newTokensHistory(d *databaseFlags) *cobra.Command {
 	h := &tokensHistory{}
-	h.filter.Op.Attrs = map[string]string{}
 	cmd := newCommand("tokens history", func(cmd *cobra.Command, args []string) error {
 		h.filter.Resources = args[0]
 		if err := h.parse(cmd); err != nil {
@@ -52,7 +50,6 @@ func newTokensHistory(d *databaseFlags) *cobra.Command {
 	flags.StringVar(&h.filter.Holder, "holder", "", "only holders that match this pattern with * and ?; of a rejection, the rejected holder")
 	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes that contain an operation with this id (guard.OpID)")
 	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes that contain an operation with this name (guard.Name)")
-	flags.StringArrayVar(&h.attrs, "attr", nil, "only writes that contain an operation with this attribute, as `key=value` (guard.Attr)")
 	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("the highest number of rows; 0 means %d for a table, and no limit for JSON", historyLimit))
 	flags.IntVar(&h.last, "last", 0, "only so many rows, the newest ones, the newest first")
 	cmd.MarkFlagsMutuallyExclusive("last", "limit")
@@ -71,17 +68,6 @@ func (h *tokensHistory) parse(cmd *cobra.Command) error {
 	case !changed("last") && h.limit == 0 && !cli.AsJSON(cmd):
 		h.limit = historyLimit
 	}
-	for _, text := range h.attrs {
-		key, value, ok := strings.Cut(text, "=")
-		_, twice := h.filter.Op.Attrs[key]
-		switch {
-		case !ok || key == "":
-			return cli.UsageErrorf("--attr is %q, want key=value", text)
-		case twice:
-			return cli.UsageErrorf("--attr has %s twice", key)
-		}
-		h.filter.Op.Attrs[key] = value
-	}
 	return h.parseKinds()
 }
 
@@ -99,7 +85,7 @@ func (h *tokensHistory) parseKinds() error {
 			h.filter.Kinds = append(h.filter.Kinds, storage.EntryKind(kind))
 		}
 	}
-	byOp := h.filter.Op.ID != "" || h.filter.Op.Name != "" || len(h.attrs) > 0
+	byOp := h.filter.Op.ID != "" || h.filter.Op.Name != ""
 	h.entries = len(h.kinds) == 0 || len(h.filter.Kinds) > 0
 	h.rejections = len(h.kinds) == 0 && !byOp || slices.Contains(h.kinds, rejectionKind)
 	return nil
@@ -160,7 +146,7 @@ func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[
 // skip makes read begin with the last entries of a resource, where all of its entries match.
 func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
 	f := h.filter
-	narrowed := len(h.kinds)+len(f.Op.Attrs) > 0 || f.Holder+f.Op.ID+f.Op.Name != "" || !f.Since.IsZero() || !f.Until.IsZero()
+	narrowed := len(h.kinds) > 0 || f.Holder+f.Op.ID+f.Op.Name != "" || !f.Since.IsZero() || !f.Until.IsZero()
 	if narrowed || strings.ContainsAny(f.Resources, "*?") {
 		return nil
 	}

@@ -225,8 +225,11 @@ func cell(value reflect.Value, how string) string {
 	case "len":
 		return strconv.Itoa(value.Len())
 	}
-	if at, ok := value.Interface().(time.Time); ok {
-		return at.UTC().Format(time.RFC3339)
+	switch value := value.Interface().(type) {
+	case time.Time:
+		return value.UTC().Format(time.RFC3339)
+	case []string:
+		return strings.Join(value, " ")
 	}
 	return fmt.Sprint(value)
 }
