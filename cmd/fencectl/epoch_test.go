@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -195,29 +194,6 @@ func TestEpochBump_IsResumedByRunningItAgain(t *testing.T) {
 	require.Equal(t, epoch.Behind, rows[1].Drift)
 	require.NoError(t, execute(t, conn, "drop trigger refuse on fence.epoch_raise"))
 	require.Equal(t, []int64{3, 3, 3}, numbers(e.bump(cli.ExitOK)))
-}
-
-// Bumps at the same time each raise the epoch, and end with etcd and databases in step.
-func TestEpochBump_SeveralAtOnceAgree(t *testing.T) {
-	t.Parallel()
-	e := newEpochOf(t, 2)
-	const bumps = 3
-	endings := make(chan clitest.Ending, bumps)
-	var all sync.WaitGroup
-	for range bumps {
-		all.Go(func() { endings <- e.run("bump", "--reason", "x") })
-	}
-	all.Wait()
-	close(endings)
-	for got := range endings {
-		// The last look of one may fall into another one's bump.
-		require.Contains(t, []int{cli.ExitOK, cli.ExitViolated}, got.Code, got.Stderr)
-		require.Contains(t, got.Stderr, "the epoch is ")
-	}
-	rows := e.show(cli.ExitOK)
-	require.GreaterOrEqual(t, rows[0].Epoch, int64(1+bumps))
-	require.Equal(t, rows[0].Epoch, rows[1].Epoch)
-	require.Equal(t, rows[0].Epoch, rows[2].Epoch)
 }
 
 // All prefixes that use a database get the same epoch: one that is behind the database's is of

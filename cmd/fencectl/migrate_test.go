@@ -11,17 +11,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func TestMigrateUp_AppliesEachOnce(t *testing.T) {
-	t.Parallel()
-	dsn := pgserver.Database(t)
-	n := len(known(t))
-	table := tableOf("version,name\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s\n", m.Version, m.Name) }))
-	require.Equal(t, ended(cli.ExitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)),
-		fencectl(t, "migrate", "up", "--database-url", dsn))
-	require.Equal(t, ended(cli.ExitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"),
-		fencectl(t, "migrate", "up", "--database-url", dsn))
-}
-
 func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
