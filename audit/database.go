@@ -6,10 +6,9 @@
 //
 // # Reading
 //
-// [Database.Entries], [Database.Operations], [Database.Rejections], [Database.Fences] and [Database.Holds]
-// return the rows that match a [Filter], in the order of resource and position. They hold one page in memory,
-// and no transaction while the caller works. A loop may stop anywhere; a later one continues at the cursor of
-// the last row.
+// [Database.Entries], [Database.Operations] and [Database.Rejections] return the rows that match a [Filter], in the
+// order of resource and position. They hold one page in memory, and no transaction while the caller works. A loop
+// may stop anywhere; a later one continues at the cursor of the last row. [Database.Holds] returns all holds.
 //
 //   - Filters are exact. One by time compares the time of each entry, since the server's clock
 //     may have gone back.

@@ -28,7 +28,7 @@ func (e Entry) Cursor() Cursor { return Cursor{e.Grant.Resource, e.Seq} }
 // token and no holder, and matches no filter by them. If reading fails, the last pair has the error.
 func (d *Database) Entries(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	return paged(func() (func() ([]Entry, error), error) {
-		if err := f.validate("entries", takesTimes|takesKinds|takesGrants|takesOps|takesAfter); err != nil {
+		if err := f.validate(); err != nil {
 			return nil, err
 		}
 		r := &entryPages{spans: spans{Database: d, filter: f, after: f.After}}
@@ -104,8 +104,8 @@ type Operation struct {
 // reading that continues there skips the entry's other operations.
 func (d *Database) Operations(ctx context.Context, f Filter) iter.Seq2[Operation, error] {
 	return func(yield func(Operation, error) bool) {
-		if err := f.validate("operations", takesTimes|takesGrants|takesOps|takesAfter); err != nil {
-			yield(Operation{}, err)
+		if len(f.Kinds) > 0 {
+			yield(Operation{}, notFiltered("operations", "Kinds"))
 			return
 		}
 		f.Kinds = []storage.EntryKind{storage.KindWrite}

@@ -34,42 +34,15 @@ type Filter struct {
 // Cursor is a place in the order of rows: by resources, compared bytewise, and then by Seq. It stays valid.
 type Cursor struct {
 	Resource string
-	// Seq is the position of an entry, or that of an operation's; the ID of a rejection; 0 for a fence or a
-	// hold.
+	// Seq is the position of an entry, or that of an operation's; or the ID of a rejection.
 	Seq int64
 }
 
-type fields int
-
-const (
-	takesTimes fields = 1 << iota
-	takesKinds
-	takesGrants
-	takesOps
-	takesAfter
-)
-
-func (f *Filter) validate(call string, allowed fields) error {
-	for _, field := range []struct {
-		name string
-		of   fields
-		set  bool
-	}{
-		{"Since", takesTimes, !f.Since.IsZero()},
-		{"Until", takesTimes, !f.Until.IsZero()},
-		{"Kinds", takesKinds, len(f.Kinds) > 0},
-		{"Holder", takesGrants, f.Holder != ""},
-		{"Op", takesOps, f.byOp()},
-		{"After", takesAfter, f.After != Cursor{}},
-	} {
-		if field.set && allowed&field.of == 0 {
-			return fmt.Errorf("%w: %s can't be filtered by %s", fence.ErrInvalid, call, field.name)
-		}
-	}
-	return f.validateValues()
+func notFiltered(call, field string) error {
+	return fmt.Errorf("%w: %s can't be filtered by %s", fence.ErrInvalid, call, field)
 }
 
-func (f *Filter) validateValues() error {
+func (f *Filter) validate() error {
 	for _, text := range f.texts() {
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 			return fmt.Errorf("%w: audit.Filter has %q, want UTF-8 without zero bytes", fence.ErrInvalid, text)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -171,7 +172,7 @@ func newHistoryHold(d *databaseFlags) *cobra.Command {
 }
 
 func historyHold(cmd *cobra.Command, d *databaseFlags, resource, reason string, unknown bool) error {
-	placed, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (_ []hold, err error) {
+	holds, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (_ []hold, err error) {
 		if !unknown {
 			err = d.requireKnown(ctx, db, resource, false)
 		}
@@ -181,16 +182,17 @@ func historyHold(cmd *cobra.Command, d *databaseFlags, resource, reason string, 
 		if err != nil {
 			return nil, err
 		}
-		return readHolds(ctx, db.history, audit.Filter{Resource: resource})
+		return readHolds(ctx, db.history)
 	})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "the history of %s is on hold\n", resource)
-	if len(placed) == 0 { // it was released meanwhile
-		placed = []hold{{Resource: resource, Reason: reason}}
+	placed := hold{Resource: resource, Reason: reason} // unless it was released meanwhile
+	if i := slices.IndexFunc(holds, func(h hold) bool { return h.Resource == resource }); i >= 0 {
+		placed = holds[i]
 	}
-	return cli.WriteOne(cmd, placed[0])
+	return cli.WriteOne(cmd, placed)
 }
 
 type hold struct {
@@ -200,19 +202,17 @@ type hold struct {
 	Reason   string    `json:"reason"`
 }
 
-func readHolds(ctx context.Context, db *audit.Database, f audit.Filter) (holds []hold, err error) {
-	for h, err := range db.Holds(ctx, f) {
-		if err != nil {
-			return nil, err
-		}
+func readHolds(ctx context.Context, db *audit.Database) (holds []hold, err error) {
+	all, err := db.Holds(ctx)
+	for _, h := range all {
 		holds = append(holds, hold{Resource: h.Resource, At: h.At.UTC(), By: h.Role, Reason: h.Reason})
 	}
-	return holds, nil
+	return holds, err
 }
 
 func historyHolds(cmd *cobra.Command, d *databaseFlags) error {
 	holds, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) ([]hold, error) {
-		return readHolds(ctx, db.history, audit.Filter{})
+		return readHolds(ctx, db.history)
 	})
 	if err != nil {
 		return err

@@ -10,11 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/internal/review"
 	"github.com/fencekit/fencekit/storage"
 )
@@ -96,7 +98,7 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags) error {
 	p := page{limit: h.limit}
 	rows, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (rows []historyRow, err error) {
 		if h.last > 0 {
-			if err := h.skip(ctx, db.history); err != nil {
+			if err := h.skip(ctx, db, d.schema); err != nil {
 				return nil, err
 			}
 		}
@@ -144,19 +146,19 @@ func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[
 }
 
 // skip makes read begin with the last entries of a resource, where all of its entries match.
-func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
+func (h *tokensHistory) skip(ctx context.Context, db *session, schema string) error {
 	f := h.filter
 	narrowed := len(h.kinds) > 0 || f.Holder+f.Op.ID+f.Op.Name != "" || !f.Since.IsZero() || !f.Until.IsZero()
 	if narrowed || strings.ContainsAny(f.Resources, "*?") {
 		return nil
 	}
-	for fence, err := range db.Fences(ctx, audit.Filter{Resource: f.Resources}) {
-		if err != nil {
-			return err
-		}
-		h.filter.After = audit.Cursor{Resource: f.Resources, Seq: max(fence.Seq-int64(h.last), 0)}
-	}
-	return nil
+	var end int64
+	err := record.ReadTx(ctx, db.Pool, "", func(tx pgx.Tx) error {
+		sql := fmt.Sprintf("select coalesce(max(seq), 0) from %s.resource where name = $1", pgx.Identifier{schema}.Sanitize())
+		return tx.QueryRow(ctx, sql, f.Resources).Scan(&end)
+	})
+	h.filter.After = audit.Cursor{Resource: f.Resources, Seq: max(end-int64(h.last), 0)}
+	return err
 }
 
 func newest(rows iter.Seq[historyRow], n int) iter.Seq[historyRow] {
