@@ -81,9 +81,6 @@ func requireEndings(t *testing.T, words []string, all []ending) {
 // with adds a setting to a DSN.
 func with(t *testing.T, dsn, key, value string) string {
 	t.Helper()
-	if !strings.Contains(dsn, "://") {
-		return dsn + " " + key + "='" + value + "'"
-	}
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
 	query := u.Query()

@@ -55,7 +55,7 @@ type Proxy struct {
 	wg   sync.WaitGroup
 }
 
-// New starts a proxy to the server of a DSN. It doesn't contact the server. It fails if the DSN
+// New starts a proxy to the server of a DSN, which is a URL. It doesn't contact the server. It fails if the DSN
 // can't be read. The caller closes it.
 func New(upstream string) (*Proxy, error) {
 	cfg, err := pgconn.ParseConfig(upstream)
@@ -80,18 +80,12 @@ func New(upstream string) (*Proxy, error) {
 
 // redirect is the DSN with another address and without TLS.
 func redirect(dsn, address string) (string, error) {
-	if !strings.Contains(dsn, "://") {
-		host, port, _ := strings.Cut(address, ":")
-		return fmt.Sprintf("%s host=%s port=%s sslmode=disable", dsn, host, port), nil
-	}
 	u, err := url.Parse(dsn)
 	if err != nil {
 		return "", fmt.Errorf("pgproxy: %w", err)
 	}
 	u.Host = address
 	query := u.Query()
-	query.Del("host")
-	query.Del("port")
 	query.Set("sslmode", "disable")
 	u.RawQuery = query.Encode()
 	return u.String(), nil

@@ -128,13 +128,8 @@ func (p *Server) set(ctx context.Context, name, value string) error {
 
 func (p *Server) ping(ctx context.Context) error { return p.exec(ctx, "select 1") }
 
-// withDatabase is the DSN with another database. Of two dbname settings in a
-// keyword DSN the later one counts.
+// withDatabase is the DSN with another database.
 func withDatabase(dsn, name string) (string, error) {
-	if !strings.Contains(dsn, "://") {
-		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name)
-		return dsn + " dbname='" + quoted + "'", nil
-	}
 	u, err := url.Parse(dsn)
 	if err != nil {
 		return "", err

@@ -22,7 +22,7 @@ import (
 
 // Environment variables that choose the Postgres.
 const (
-	// DSNVar names an existing server. It is used or failed, never
+	// DSNVar names an existing server, as a URL. It is used or failed, never
 	// skipped, and never stopped.
 	DSNVar = "FENCEKIT_POSTGRES_DSN"
 	// wayVar is "local" or "docker" to allow that way only.
@@ -118,8 +118,8 @@ func startOne(ctx context.Context, way string, cfg *Config) (*Server, error) {
 
 // useExternal uses the server that FENCEKIT_POSTGRES_DSN names.
 func useExternal(ctx context.Context, dsn string) (*Server, error) {
-	if _, err := pgx.ParseConfig(dsn); err != nil {
-		return nil, fmt.Errorf("testenv: %s: %w", DSNVar, err)
+	if _, err := pgx.ParseConfig(dsn); err != nil || !strings.Contains(dsn, "://") {
+		return nil, errors.New("testenv: " + DSNVar + ": want postgres://user:password@host/database")
 	}
 	ctx, cancel := context.WithTimeout(ctx, process.StartBound)
 	defer cancel()
