@@ -80,7 +80,7 @@ func parse(args []string, output io.Writer) (c config, err error) {
 	latencies := f.String("latencies", "0,500us", "how much longer each round trip takes, half of it on each way")
 	disk := f.String("disk", os.TempDir(), "a `directory` on a disk")
 	memory := f.String("tmpfs", "/dev/shm", "a `directory` in memory")
-	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the page, the table and the raw results")
+	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the table and the raw results")
 	f.BoolVar(&c.list, "list", false, "list the scenarios with their contenders")
 	if err = f.Parse(args); err != nil {
 		return c, err

@@ -74,19 +74,17 @@ func write(dir string, found *result.Run) error {
 	if err != nil {
 		return err
 	}
-	var table, page strings.Builder
+	var table strings.Builder
 	if err := report.Markdown(&table, found, scenario.All()); err != nil {
 		return err
 	}
 	fmt.Print(table.String())
 	err = errors.Join(
-		report.HTML(&page, found, scenario.All()),
-		os.WriteFile(filepath.Join(dir, "report.html"), []byte(page.String()), 0o644),
 		os.WriteFile(filepath.Join(dir, "results.json"), raw, 0o644),
 		os.WriteFile(filepath.Join(dir, "results.markdown"), []byte(table.String()), 0o644),
 	)
 	if err == nil {
-		fmt.Fprintf(os.Stderr, "\nwritten: report.html, results.markdown and results.json in %s\n", dir)
+		fmt.Fprintf(os.Stderr, "\nwritten: results.markdown and results.json in %s\n", dir)
 	}
 	return err
 }

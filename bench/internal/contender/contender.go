@@ -17,8 +17,7 @@ import (
 type Contender struct {
 	Name        string
 	Open        load.Open
-	Fencekit    bool // rather than a peer
-	Connections int  // in place of the scenario's, unless 0
+	Connections int // in place of the scenario's, unless 0
 	// Unsafe says what it may do wrong. Empty for what is as safe as a lock can be.
 	Unsafe string
 }
@@ -52,27 +51,27 @@ var (
 
 // Operations under a Guard.
 var (
-	Do           = Contender{Name: "guard.Do", Open: onGuard(inEtcd, kept, do), Fencekit: true}
-	DoOnPostgres = Contender{Name: "guard.Do, locks in Postgres", Open: onGuard(inPostgres, kept, do), Fencekit: true}
-	DoCold       = Contender{Name: "guard.Do, kept by nothing", Open: onGuard(inEtcd, released, do), Fencekit: true}
-	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(inEtcd, kept, read(guard.ReadOnly())), Fencekit: true}
-	DoReadSealed = Contender{Name: "guard.Do without ReadOnly", Open: onGuard(inEtcd, kept, read()), Fencekit: true}
-	Batch        = Contender{Name: "postgres.Batch", Open: onGuard(inEtcd, kept, execBatch), Fencekit: true}
-	BatchRead    = Contender{Name: "postgres.Batch, ReadOnly", Open: onGuard(inEtcd, kept, readBatch), Fencekit: true}
+	Do           = Contender{Name: "guard.Do", Open: onGuard(inEtcd, kept, do)}
+	DoOnPostgres = Contender{Name: "guard.Do, locks in Postgres", Open: onGuard(inPostgres, kept, do)}
+	DoCold       = Contender{Name: "guard.Do, kept by nothing", Open: onGuard(inEtcd, released, do)}
+	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(inEtcd, kept, read(guard.ReadOnly()))}
+	DoReadSealed = Contender{Name: "guard.Do without ReadOnly", Open: onGuard(inEtcd, kept, read())}
+	Batch        = Contender{Name: "postgres.Batch", Open: onGuard(inEtcd, kept, execBatch)}
+	BatchRead    = Contender{Name: "postgres.Batch, ReadOnly", Open: onGuard(inEtcd, kept, readBatch)}
 )
 
 // DoInFleet are operations under a Guard as it is by default, with each lock service.
 var DoInFleet = []Contender{
-	{Name: DoOnPostgres.Name, Open: onGuard(inPostgres, guard.Config{}, do), Fencekit: true},
-	{Name: "guard.Do, locks in etcd", Open: onGuard(inEtcd, guard.Config{}, do), Fencekit: true},
-	{Name: "guard.Do, locks in Redis", Open: onGuard(inRedis, guard.Config{}, do), Fencekit: true},
+	{Name: DoOnPostgres.Name, Open: onGuard(inPostgres, guard.Config{}, do)},
+	{Name: "guard.Do, locks in etcd", Open: onGuard(inEtcd, guard.Config{}, do)},
+	{Name: "guard.Do, locks in Redis", Open: onGuard(inRedis, guard.Config{}, do)},
 }
 
 // Locks without an operation.
 var (
 	Mutex    = Contender{Name: "etcd Mutex", Open: mutex}
-	Locker   = Contender{Name: "Fencekit's Locker", Open: locker(inEtcd), Fencekit: true, Connections: 1}
-	PgLocker = Contender{Name: "Fencekit's Locker on Postgres", Open: locker(inPostgres), Fencekit: true, Connections: 8}
+	Locker   = Contender{Name: "Fencekit's Locker", Open: locker(inEtcd), Connections: 1}
+	PgLocker = Contender{Name: "Fencekit's Locker on Postgres", Open: locker(inPostgres), Connections: 8}
 )
 
 // Operations under a lock without a fence.

@@ -1,5 +1,4 @@
-// Package report shows what a run found: a table in Markdown, and a page in HTML that needs
-// nothing but itself.
+// Package report shows what a run found, in Markdown.
 package report
 
 import (

@@ -3,29 +3,20 @@ package report
 import (
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
-	texttemplate "text/template"
+	"text/template"
 
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
 var (
-	//go:embed page.html
-	pageText string
 	//go:embed table.md
 	tableText string
 
-	pageTemplate  = template.Must(template.New("page").Funcs(template.FuncMap{"number": number}).Parse(pageText))
-	tableTemplate = texttemplate.Must(texttemplate.New("table").Parse(tableText))
+	tableTemplate = template.Must(template.New("table").Parse(tableText))
 )
-
-// HTML writes the page. It refers to nothing outside of itself.
-func HTML(w io.Writer, run *result.Run, all []scenario.Scenario) error {
-	return pageTemplate.Execute(w, newPage(run, all))
-}
 
 // Markdown writes the table of ratios, and for each scenario that was run one of
 // all contenders.
@@ -64,17 +55,12 @@ type part struct {
 
 // row is a contender in one regime.
 type row struct {
-	Contender, Unsafe string
-	Ours, Baseline    bool
-	Rate              result.Spread
-	Few               string // that it did too few operations for a rate
-	Ratio             figure
-	Values            []string // of the section's metrics
-	Lost              string
-
-	// Its bar: as long as its fastest round, in percent of the fastest contender's room, and in it the median
-	// and the slowest round, in percent of the bar.
-	Length, Median, Least float64
+	Contender string
+	Rate      result.Spread
+	Few       string // that it did too few operations for a rate
+	Ratio     figure
+	Values    []string // of the section's metrics
+	Lost      string
 }
 
 func newPage(run *result.Run, all []scenario.Scenario) page {
@@ -121,22 +107,13 @@ func regimesOf(run *result.Run) (regimes []result.Regime) {
 	return regimes
 }
 
-// barRoom is what the longest bar takes of the width, in percent; its figures follow it.
-const barRoom = 45
-
 func (v view) part() part {
 	p := part{Regime: v.regime}
-	most, baseline := 0.0, v.best(v.s.Baseline)
+	baseline := v.best(v.s.Baseline)
 	for _, c := range v.s.Contenders {
-		most = max(most, v.spread(c.Name, result.Rate).Max)
-	}
-	for _, c := range v.s.Contenders {
-		r := row{Contender: c.Name, Unsafe: c.Unsafe, Ours: c.Fencekit, Baseline: c.Name == baseline, Rate: v.spread(c.Name, result.Rate)}
+		r := row{Contender: c.Name, Rate: v.spread(c.Name, result.Rate)}
 		p.Measured = p.Measured || r.Rate.Count > 0
-		if r.Rate.Max > 0 {
-			r.Length, r.Median, r.Least = barRoom*r.Rate.Max/most, 100*r.Rate.Median/r.Rate.Max, 100*r.Rate.Min/r.Rate.Max
-		}
-		if !r.Baseline && baseline != "" {
+		if c.Name != baseline && baseline != "" {
 			r.Ratio = v.compare(scenario.Ratio{Contender: c.Name, Against: baseline, Metric: result.Rate})
 		}
 		if v.tooFew(c.Name) {
@@ -157,7 +134,7 @@ func (v view) part() part {
 	return p
 }
 
-// Cell is "1,234/s, × 0.42 [0.36..0.50]".
+// Cell is "1,234/s, × 0.42 [0.36..0.50]", and what was lost in one round.
 func (r row) Cell() string {
 	if r.Rate.Count == 0 {
 		return "-"
@@ -165,6 +142,9 @@ func (r row) Cell() string {
 	text := number(r.Rate.Median) + "/s" + r.Few
 	if r.Ratio.Against != "" {
 		text += ", × " + r.Ratio.Text()
+	}
+	if r.Lost != "" {
+		text += ", LOST " + r.Lost
 	}
 	return text
 }
