@@ -56,7 +56,7 @@ func run(args []string) int {
 	}
 	switch args[0] {
 	case "demo":
-		return command(args, demo.ParseDemo, func(struct{}) error { return demo.Run(ctx, os.Stdout) })
+		return exitCode(demo.Run(ctx, os.Stdout))
 	case "try":
 		return command(args, live.Parse, func(cfg live.Config) error { return live.Try(ctx, cfg, os.Stdout, newLog()) })
 	case "init":
@@ -67,7 +67,7 @@ func run(args []string) int {
 		fmt.Print(usage)
 		return exitOK
 	case "worker":
-		return command(args, demo.ParseWorker, func(cfg demo.WorkerConfig) error { return demo.RunWorker(ctx, cfg, os.Stdin, os.Stdout) })
+		return demo.Work(args[1:])
 	}
 	fmt.Fprint(os.Stderr, usage)
 	return exitUsage

@@ -8,6 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/fencekit/fencekit/examples/inventory/service"
@@ -67,17 +70,8 @@ func verdict(out io.Writer, fenced, control result) error {
 	return nil
 }
 
-// ParseDemo reads the command line of "inventory demo".
-func ParseDemo(args []string) (struct{}, error) {
-	flags := flag.NewFlagSet("inventory demo", flag.ContinueOnError)
-	if err := flags.Parse(args); err != nil {
-		return struct{}{}, err
-	}
-	return struct{}{}, noMore(flags)
-}
-
-// ParseWorker reads the command line of a worker.
-func ParseWorker(args []string) (WorkerConfig, error) {
+// Work is the whole of a worker process: it reads the command line, and returns the exit code.
+func Work(args []string) int {
 	var cfg WorkerConfig
 	flags := flag.NewFlagSet("inventory worker", flag.ContinueOnError)
 	flags.StringVar(&cfg.Name, "name", "worker", "label of the worker")
@@ -87,14 +81,16 @@ func ParseWorker(args []string) (WorkerConfig, error) {
 	flags.BoolVar(&cfg.Fenced, "fenced", true, "use guard.Do; otherwise only the lock")
 	flags.BoolVar(&cfg.Live, "live", false, "sell slowly and without end, as told on standard input")
 	flags.IntVar(&cfg.PauseAt, "pause-at", 0, "stop between read and write once, when so few units are available")
-	return cfg, flags.Parse(args)
-}
-
-func noMore(flags *flag.FlagSet) error {
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%s: what is %q?", flags.Name(), flags.Args())
+	if err := flags.Parse(args); err != nil {
+		return 64 // which has said why
 	}
-	return nil
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := runWorker(ctx, cfg, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "inventory:", err)
+		return 3
+	}
+	return 0
 }
 
 const serverTimeout = 30 * time.Second

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -22,25 +21,12 @@ import (
 // The demo starts its own binary as workers: in a test that is the test's.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		os.Exit(work(os.Args[2:]))
+		os.Exit(Work(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "orphan" {
 		orphan()
 	}
 	testenv.Main(m)
-}
-
-func work(args []string) (code int) {
-	cfg, err := ParseWorker(args)
-	if err != nil {
-		return 64
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	if err := RunWorker(ctx, cfg, os.Stdin, os.Stdout); err != nil {
-		return 3
-	}
-	return 0
 }
 
 // orphan has a worker that is stopped, names it, and waits for its own end.

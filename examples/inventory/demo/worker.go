@@ -54,9 +54,9 @@ const (
 	CommandBurst = "burst" // sell the next orders at once
 )
 
-// RunWorker sells until nothing is left or ctx ends, then hands back what it holds. out gets its events. A live
+// runWorker sells until nothing is left or ctx ends, then hands back what it holds. out gets its events. A live
 // worker sells until ctx or in ends, from which it reads commands.
-func RunWorker(ctx context.Context, cfg WorkerConfig, in io.Reader, out io.Writer) error {
+func runWorker(ctx context.Context, cfg WorkerConfig, in io.Reader, out io.Writer) error {
 	w := &worker{cfg: cfg, out: out, pace: pace}
 	ttl := leaseTTL
 	if cfg.Live {

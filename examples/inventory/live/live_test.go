@@ -10,10 +10,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,22 +26,9 @@ import (
 // The workers are this binary's processes.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		os.Exit(work(os.Args[2:]))
+		os.Exit(demo.Work(os.Args[2:]))
 	}
 	testenv.Main(m)
-}
-
-func work(args []string) (code int) {
-	cfg, err := demo.ParseWorker(args)
-	if err != nil {
-		return 64
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	if err := demo.RunWorker(ctx, cfg, os.Stdin, os.Stdout); err != nil {
-		return 3
-	}
-	return 0
 }
 
 // quiet is a log that goes nowhere.
