@@ -1,7 +1,7 @@
 package service
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -179,33 +179,23 @@ func readQty(w http.ResponseWriter, r *http.Request) (int, error) {
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
 		return 0, newProblem(http.StatusUnsupportedMediaType, "media-type", "The body has to be JSON", "Send Content-Type: application/json.")
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var order struct {
+		Qty int `json:"qty"`
+	}
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	body.DisallowUnknownFields()
+	err := body.Decode(&order)
+	if err == nil {
+		if _, end := body.Token(); end != io.EOF {
+			err = cmp.Or(end, errors.New("something follows"))
+		}
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
 		return 0, newProblem(http.StatusRequestEntityTooLarge, "too-large", "The body is too large", fmt.Sprintf("At most %d bytes are read.", maxBody))
-	case err != nil:
-		return 0, badRequest("The body could not be read to its end.")
+	case err != nil || order.Qty < 1 || order.Qty > maxQty:
+		return 0, badRequest(`The body has to be {"qty": n} with a whole number from 1 to %d, and nothing else.`, maxQty)
 	}
-	return parseQty(body)
-}
-
-// parseQty reads token by token: Unmarshal takes "QTY" for "qty", and the last of two.
-func parseQty(body []byte) (int, error) {
-	tokens := json.NewDecoder(bytes.NewReader(body))
-	tokens.UseNumber()
-	var read [4]json.Token
-	for i := range read {
-		read[i], _ = tokens.Token() // nil if there is none
-	}
-	number, _ := read[2].(json.Number)
-	_, end := tokens.Token()
-	if read != [4]json.Token{json.Delim('{'), "qty", number, json.Delim('}')} || end != io.EOF {
-		return 0, badRequest(`The body has to be {"qty": n} with a whole number, and nothing else.`)
-	}
-	qty, err := strconv.Atoi(number.String())
-	if err != nil || qty < 1 || qty > maxQty {
-		return 0, badRequest("qty has to be a whole number from 1 to %d.", maxQty)
-	}
-	return qty, nil
+	return order.Qty, nil
 }
