@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/doctor"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -87,13 +84,11 @@ func listProtected(cmd *cobra.Command, d *databaseFlags) error {
 		return err
 	}
 	var rows []protectedTable
-	var repairs []string
 	broken := 0
 	for _, t := range tables {
 		rows = append(rows, protectedTable{protection{t.Table, t.Mode, t.ResourceExpr}, t.Problem, t.UnguardedWrites, t.LastAt})
 		if t.Problem != "" {
 			broken++
-			repairs = append(repairs, d.repairs(t)...)
 		}
 	}
 	if len(rows) == 0 {
@@ -102,24 +97,7 @@ func listProtected(cmd *cobra.Command, d *databaseFlags) error {
 	if err := cli.Write(cmd, rows); err != nil || broken == 0 {
 		return err
 	}
-	slices.Sort(repairs)
-	return cli.Final(cli.ExitViolated, fmt.Errorf("%d of %d tables are not fully protected: run\n  %s", broken, len(rows), strings.Join(slices.Compact(repairs), "\n  ")))
-}
-
-// repairs returns the commands that repair a table's broken protection. The check at COMMIT belongs to the
-// schema: "doctor" prints the SQL that restores it.
-func (d *databaseFlags) repairs(t postgres.ProtectedTable) (commands []string) {
-	if strings.Contains(t.Problem, "the check at COMMIT") {
-		commands = append(commands, "fencectl doctor --schema "+doctor.ShellWord(d.schema))
-	}
-	seen := map[string]any{"table": t.Table, "resource": t.ResourceExpr, "mode": t.Mode}
-	switch {
-	case t.Problem == "the table is gone":
-		commands = append(commands, doctor.Commands("protection-left", d.schema, seen)...)
-	case !strings.HasPrefix(t.Problem, "the check at COMMIT"):
-		commands = append(commands, doctor.Commands("protection-broken", d.schema, seen)...)
-	}
-	return commands
+	return cli.Final(cli.ExitViolated, fmt.Errorf("%d of %d tables are not fully protected: \"fencectl doctor\" says what to run", broken, len(rows)))
 }
 
 func listUnguarded(cmd *cobra.Command, d *databaseFlags) error {

@@ -78,11 +78,6 @@ func parse(text string) (kinds map[string]Finding, ids []string) {
 	return kinds, ids
 }
 
-// Commands returns the commands of a finding about a schema. Facts are what its texts have in braces.
-func Commands(id, schema string, facts map[string]any) []string {
-	return (&database{Database: Database{Schema: schema}}).found(id, facts).Run
-}
-
 type facts map[string]any
 
 // finding returns a finding about a server. Commands among the facts ("run") take the place of those in the table.
