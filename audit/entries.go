@@ -95,12 +95,10 @@ type Operation struct {
 	storage.OpRecord
 	// Entry is the write. Operations that shared a transaction share the Entry.
 	Entry Entry
-	// Number is the operation's place among the operations of the write, from 1.
-	Number int
 }
 
-// Operations returns the operations that match f, in the order of resource, position and Number. It accepts all
-// fields but Kinds, and omits operations that recorded nothing. The cursor of an operation is its entry's: a
+// Operations returns the operations that match f, in the order of resource and position, and as the entry lists
+// them. It accepts all fields but Kinds, and omits operations that recorded nothing. The cursor of an operation is its entry's: a
 // reading that continues there skips the entry's other operations.
 func (d *Database) Operations(ctx context.Context, f Filter) iter.Seq2[Operation, error] {
 	return func(yield func(Operation, error) bool) {
@@ -114,8 +112,8 @@ func (d *Database) Operations(ctx context.Context, f Filter) iter.Seq2[Operation
 				yield(Operation{}, err)
 				return
 			}
-			for i, op := range e.Ops {
-				if f.matches(op) && !yield(Operation{op, e, i + 1}, nil) {
+			for _, op := range e.Ops {
+				if f.matches(op) && !yield(Operation{op, e}, nil) {
 					return
 				}
 			}

@@ -120,9 +120,9 @@ func compareFilters(t *testing.T, seed uint64) {
 				continue
 			}
 			want = append(want, e)
-			for i, op := range e.Ops {
+			for _, op := range e.Ops {
 				if hasOp(f, op) {
-					wantOps = append(wantOps, audit.Operation{OpRecord: op, Entry: e, Number: i + 1})
+					wantOps = append(wantOps, audit.Operation{OpRecord: op, Entry: e})
 				}
 			}
 		}

@@ -304,12 +304,6 @@ func (v *violations) Error() string {
 }
 
 func newAuditKeygen() *cobra.Command {
-	type keyPair struct {
-		Name           string `json:"name"`
-		PublicKey      string `json:"public_key"`
-		PrivateKeyFile string `json:"private_key_file"`
-		PublicKeyFile  string `json:"public_key_file"`
-	}
 	var path string
 	cmd := newCommand("audit keygen", func(cmd *cobra.Command, args []string) error {
 		public, err := keygen(args[0], path)
@@ -317,19 +311,12 @@ func newAuditKeygen() *cobra.Command {
 			return explainAnchor(err)
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "the private key is in %s, the public key in %s.pub\n", path, path)
-		return writeText(cmd, public+"\n", keyPair{args[0], public, path, path + ".pub"})
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), public)
+		return err
 	})
 	cmd.Flags().StringVar(&path, "out", "", "the file for the private key; required")
 	requireFlags(cmd, "out")
 	return cmd
-}
-
-func writeText[R any](cmd *cobra.Command, text string, row R) error {
-	if cli.AsJSON(cmd) {
-		return cli.WriteOne(cmd, row)
-	}
-	_, err := fmt.Fprint(cmd.OutOrStdout(), text)
-	return err
 }
 
 func keygen(name, path string) (public string, err error) {
@@ -368,18 +355,14 @@ func newAuditProve() *cobra.Command {
 		if err != nil {
 			return explainAnchor(err)
 		}
-		return writeText(cmd, proof, resourceProof{args[0], proof})
+		_, err = fmt.Fprint(cmd.OutOrStdout(), proof)
+		return err
 	})
 	cmd.Flags().StringVar(&log, "log", "", "the log; required")
 	cmd.Flags().StringVar(&key, "key", "", "the log's public key; required")
 	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "the checkpoint that covers the record; if not given, the log's last one")
 	requireFlags(cmd, "log", "key")
 	return cmd
-}
-
-type resourceProof struct {
-	Resource string `json:"resource"`
-	Proof    string `json:"proof"`
 }
 
 func prove(resource, log, key, checkpoint string) (string, error) {
