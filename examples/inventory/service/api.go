@@ -59,9 +59,6 @@ func (a *api) handler() http.Handler {
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := mux.Handler(r); pattern == "" {
-			w = unmatched{w}
-		}
 		mux.ServeHTTP(w, traced(r))
 	})
 }
@@ -124,12 +121,3 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, body any) 
 	w.WriteHeader(status)
 	_, _ = w.Write(append(data, '\n'))
 }
-
-// unmatched makes a problem of the mux's own answers: no such path, or another method.
-type unmatched struct{ http.ResponseWriter }
-
-func (u unmatched) WriteHeader(status int) {
-	(&problem{Type: "about:blank", Title: http.StatusText(status), Status: status}).write(u.ResponseWriter)
-}
-
-func (u unmatched) Write(text []byte) (int, error) { return len(text), nil }

@@ -46,33 +46,29 @@ func TestDeduct_RefusesBadRequests(t *testing.T) {
 		header     http.Header
 		status     int
 	}{
-		"no key":             {path, `{"qty":1}`, http.Header{keyHeader: nil}, 400},
-		"two keys":           {path, `{"qty":1}`, http.Header{keyHeader: {"a", "b"}}, 400},
-		"empty key":          {path, `{"qty":1}`, http.Header{keyHeader: {""}}, 400},
-		"long key":           {path, `{"qty":1}`, http.Header{keyHeader: {strings.Repeat("k", maxKeyLen+1)}}, 400},
-		"one quote":          {path, `{"qty":1}`, http.Header{keyHeader: {`"`}}, 400},
-		"no media type":      {path, `{"qty":1}`, http.Header{"Content-Type": nil}, 415},
-		"other media type":   {path, `{"qty":1}`, http.Header{"Content-Type": {"text/plain"}}, 415},
-		"large body":         {path, `{"qty":1` + strings.Repeat(" ", maxBody) + `}`, nil, 413},
-		"not JSON":           {path, `qty=1`, nil, 400},
-		"no qty":             {path, `{}`, nil, 400},
-		"unknown member":     {path, `{"qty":1,"sku":"x"}`, nil, 400},
-		"fraction":           {path, `{"qty":1.5}`, nil, 400},
-		"none":               {path, `{"qty":0}`, nil, 400},
-		"too many":           {path, `{"qty":1001}`, nil, 400},
-		"something after":    {path, `{"qty":1}{"qty":1}`, nil, 400},
-		"half an object":     {path, `{"qty":1`, nil, 400},
-		"no grant":           {path, `{"qty":1}`, http.Header{guardhttp.Header: {"x"}}, 400},
-		"two grants":         {path, `{"qty":1}`, http.Header{guardhttp.Header: {good.String(), good.String()}}, 400},
-		"another's grant":    {path, `{"qty":1}`, http.Header{guardhttp.Header: {strings.Replace(good.String(), SKU, "lamp-8", 1)}}, 400},
-		"unknown sku":        {"/v1/skus/lamp-8/deduct", `{"qty":1}`, nil, 404},
-		"control in sku":     {"/v1/skus/lamp%00/deduct", `{"qty":1}`, nil, 400},
-		"sku is not UTF-8":   {"/v1/skus/lamp%ff/deduct", `{"qty":1}`, nil, 400},
-		"long sku":           {"/v1/skus/" + strings.Repeat("x", maxSKU+1) + "/deduct", `{"qty":1}`, nil, 400},
-		"empty sku":          {"/v1/skus//deduct", `{"qty":1}`, nil, 404},
-		"slash in the sku":   {"/v1/skus/a%2Fb/deduct", `{"qty":1}`, nil, 404},
-		"unknown path":       {"/v1/skus/lamp-7/add", `{"qty":1}`, nil, 404},
-		"method not allowed": {"/v1/skus", `{"qty":1}`, nil, 405},
+		"no key":           {path, `{"qty":1}`, http.Header{keyHeader: nil}, 400},
+		"two keys":         {path, `{"qty":1}`, http.Header{keyHeader: {"a", "b"}}, 400},
+		"empty key":        {path, `{"qty":1}`, http.Header{keyHeader: {""}}, 400},
+		"long key":         {path, `{"qty":1}`, http.Header{keyHeader: {strings.Repeat("k", maxKeyLen+1)}}, 400},
+		"one quote":        {path, `{"qty":1}`, http.Header{keyHeader: {`"`}}, 400},
+		"no media type":    {path, `{"qty":1}`, http.Header{"Content-Type": nil}, 415},
+		"other media type": {path, `{"qty":1}`, http.Header{"Content-Type": {"text/plain"}}, 415},
+		"large body":       {path, `{"qty":1` + strings.Repeat(" ", maxBody) + `}`, nil, 413},
+		"not JSON":         {path, `qty=1`, nil, 400},
+		"no qty":           {path, `{}`, nil, 400},
+		"unknown member":   {path, `{"qty":1,"sku":"x"}`, nil, 400},
+		"fraction":         {path, `{"qty":1.5}`, nil, 400},
+		"none":             {path, `{"qty":0}`, nil, 400},
+		"too many":         {path, `{"qty":1001}`, nil, 400},
+		"something after":  {path, `{"qty":1}{"qty":1}`, nil, 400},
+		"half an object":   {path, `{"qty":1`, nil, 400},
+		"no grant":         {path, `{"qty":1}`, http.Header{guardhttp.Header: {"x"}}, 400},
+		"two grants":       {path, `{"qty":1}`, http.Header{guardhttp.Header: {good.String(), good.String()}}, 400},
+		"another's grant":  {path, `{"qty":1}`, http.Header{guardhttp.Header: {strings.Replace(good.String(), SKU, "lamp-8", 1)}}, 400},
+		"unknown sku":      {"/v1/skus/lamp-8/deduct", `{"qty":1}`, nil, 404},
+		"control in sku":   {"/v1/skus/lamp%00/deduct", `{"qty":1}`, nil, 400},
+		"sku is not UTF-8": {"/v1/skus/lamp%ff/deduct", `{"qty":1}`, nil, 400},
+		"long sku":         {"/v1/skus/" + strings.Repeat("x", maxSKU+1) + "/deduct", `{"qty":1}`, nil, 400},
 	} {
 		r := s.request(http.MethodPost, c.path, c.body)
 		r.Header = http.Header{"Content-Type": {"application/json"}, keyHeader: {"k"}}
@@ -82,9 +78,6 @@ func TestDeduct_RefusesBadRequests(t *testing.T) {
 		answer := s.call(r)
 		require.Equal(t, c.status, answer.status, "%s: %s", name, answer.body)
 		require.NotEmpty(t, answer.problem(t)["title"], name)
-		if c.status == http.StatusMethodNotAllowed {
-			require.Equal(t, "GET, HEAD", answer.header.Get("Allow"))
-		}
 	}
 	require.Empty(t, reservedByOrder(t, pool))
 	var fences int
