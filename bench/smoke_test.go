@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -58,16 +57,4 @@ func TestScenarios_RunWithLatency(t *testing.T) {
 		require.Equal(t, latency, c.Regime.Latency)
 	}
 	require.NotEqual(t, found.Cells[0].Contender, found.Cells[one].Contender, "the order rotates")
-}
-
-func TestMain_ListsWithoutServers(t *testing.T) {
-	stdout := os.Stdout
-	defer func() { os.Stdout = stdout }()
-	null, err := os.Open(os.DevNull)
-	require.NoError(t, err)
-	defer null.Close()
-	os.Stdout = null
-	require.NoError(t, run(t.Context(), []string{"-list"}))
-	require.Error(t, run(t.Context(), []string{"-run", "("}))
-	require.Error(t, run(t.Context(), []string{"-run", "no such scenario"}))
 }

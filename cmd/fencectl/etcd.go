@@ -258,7 +258,7 @@ func tlsAlert(config clientv3.Config) error {
 // server that speaks TLS breaks a plain connection before it has said anything.
 func aboutTLS(err error) bool {
 	text := err.Error()
-	for _, sign := range []string{"tls: ", "x509: ", "http or https?", "error reading server preface"} {
+	for _, sign := range []string{"tls: ", "http or https?", "error reading server preface"} {
 		if strings.Contains(text, sign) {
 			return true
 		}

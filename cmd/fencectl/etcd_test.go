@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"net"
 	"os"
 	"path/filepath"
@@ -167,7 +166,6 @@ func TestEtcd_SpeaksTLS(t *testing.T) {
 	require.NoError(t, err)
 	e := startEtcd(t, &etcdserver.Config{Certificates: certificates})
 	plain := etcdserver.Shared(t).Endpoint()
-	expired := listenTLS(t, oldCert, oldKey)
 	port := e.Endpoint()[strings.LastIndex(e.Endpoint(), ":"):]
 	pair := []string{"--etcd-cert", cert, "--etcd-key", key}
 
@@ -180,7 +178,6 @@ func TestEtcd_SpeaksTLS(t *testing.T) {
 		"no authority":        {e.Endpoint(), "x509: certificate signed by unknown authority", pair},
 		"no certificate":      {e.Endpoint(), "tls: certificate required", []string{"--etcd-cacert", certificates.CA()}},
 		"expired certificate": {e.Endpoint(), "remote error: tls: ", []string{"--etcd-cacert", certificates.CA(), "--etcd-cert", oldCert, "--etcd-key", oldKey}},
-		"expired server":      {"https://" + expired, "certificate has expired", append([]string{"--etcd-cacert", certificates.CA()}, pair...)},
 		"another name":        {"https://localhost" + port, "x509: certificate is not valid for any names, but wanted to match localhost", append([]string{"--etcd-cacert", certificates.CA()}, pair...)},
 		"plain text to TLS":   {strings.Replace(e.Endpoint(), "https", "http", 1), "no answer from", nil},
 		"TLS to plain text":   {strings.Replace(plain, "http", "https", 1), "http or https?", append([]string{"--etcd-cacert", certificates.CA()}, pair...)},
@@ -191,24 +188,4 @@ func TestEtcd_SpeaksTLS(t *testing.T) {
 			requireNotReady(t, got, c.says, "Check http or https in --etcd-endpoints, and the certificates")
 		})
 	}
-}
-
-// listenTLS accepts connections with a certificate, until the test ends, and returns its address.
-func listenTLS(t *testing.T, cert, key string) string {
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	require.NoError(t, err)
-	listener, err := tls.Listen("tcp4", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _ = conn.(*tls.Conn).Handshake() }()
-		}
-	}()
-	return listener.Addr().String()
 }

@@ -153,7 +153,7 @@ func (v *visitor) pauseUntilSoldOn() {
 
 func TestPage_ShowsTheRejection_AndTheOversellWithoutTheFence(t *testing.T) {
 	t.Parallel()
-	page, _ := try(t)
+	page := try(t)
 	v := &visitor{t: t, page: page}
 	v.connect()
 	v.await("all have claimed", func() bool {
@@ -186,7 +186,7 @@ func TestPage_ShowsTheRejection_AndTheOversellWithoutTheFence(t *testing.T) {
 
 func TestPage_KillsStartsAndCutsOff(t *testing.T) {
 	t.Parallel()
-	page, _ := try(t)
+	page := try(t)
 	v := &visitor{t: t, page: page}
 	v.connect()
 	v.await("it sells", func() bool { return v.lane("worker-b").Sold > 0 })
@@ -260,7 +260,7 @@ func TestPage_IsForThisMachineAndItselfOnly(t *testing.T) {
 		require.ErrorIs(t, err, errNotLoopback, address)
 	}
 
-	page, _ := try(t)
+	page := try(t)
 	post := func(header, value string) int {
 		r, err := http.NewRequestWithContext(patient(t), http.MethodPost, page+"/burst/all", nil)
 		require.NoError(t, err)
