@@ -12,7 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"regexp"
@@ -36,25 +35,11 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	c, err := parse(args, os.Stderr)
+	c, err := parse(args)
 	if err != nil {
 		return err
 	}
-	if c.list {
-		list(os.Stdout)
-		return nil
-	}
 	return runAll(ctx, c)
-}
-
-// list writes the scenarios with their contenders.
-func list(w io.Writer) {
-	for _, s := range scenario.All() {
-		fmt.Fprintf(w, "%-18s %s\n", s.Name, s.Title)
-		for _, one := range s.Contenders {
-			fmt.Fprintf(w, "%-18s - %s\n", "", one.Name)
-		}
-	}
 }
 
 // config is what the flags say.
@@ -65,14 +50,12 @@ type config struct {
 	latencies []time.Duration
 	dirs      map[string]string // the directory of each place
 	out       string
-	list      bool
 }
 
-// parse reads the command's arguments. It writes what flag.FlagSet has to say to output.
-func parse(args []string, output io.Writer) (c config, err error) {
+// parse reads the command's arguments.
+func parse(args []string) (c config, err error) {
 	c.Rows, c.Progress = 20000, os.Stderr
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.SetOutput(output)
 	pattern := f.String("run", "", "run the scenarios whose name matches this `regexp`; default: all")
 	f.IntVar(&c.Rounds, "rounds", 7, "how often each contender runs")
 	f.Float64Var(&c.Seconds, "seconds", 1, "the measured time of each contender in a round; some scenarios take longer")
@@ -81,7 +64,6 @@ func parse(args []string, output io.Writer) (c config, err error) {
 	disk := f.String("disk", os.TempDir(), "a `directory` on a disk")
 	memory := f.String("tmpfs", "/dev/shm", "a `directory` in memory")
 	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the table and the raw results")
-	f.BoolVar(&c.list, "list", false, "list the scenarios with their contenders")
 	if err = f.Parse(args); err != nil {
 		return c, err
 	}

@@ -22,7 +22,11 @@ import (
 
 func runAll(ctx context.Context, c config) error {
 	if len(c.scenarios()) == 0 {
-		return errors.New("bench: no scenario matches -run; go run -C bench . -list names them")
+		var names []string
+		for _, s := range scenario.All() {
+			names = append(names, s.Name)
+		}
+		return fmt.Errorf("bench: no scenario matches -run; there are %s", strings.Join(names, ", "))
 	}
 	if err := os.MkdirAll(c.out, 0o755); err != nil {
 		return err

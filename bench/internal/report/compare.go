@@ -81,8 +81,6 @@ func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a == 0:
 		return "0"
-	case a >= 10000:
-		return grouped(math.Round(v))
 	case a >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case a >= 10:
@@ -92,15 +90,4 @@ func number(v float64) string {
 	default:
 		return fmt.Sprintf("%.3f", v)
 	}
-}
-
-func grouped(v float64) string {
-	digits := fmt.Sprintf("%.0f", math.Abs(v))
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	if v < 0 {
-		return "-" + digits
-	}
-	return digits
 }
