@@ -32,7 +32,6 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		{"", "which command? fencectl has audit, completion, doctor, epoch, exec, history, locks, migrate, protect, protected, tokens, unprotect, version", "fencectl"},
 		{"migrat up", `no command "migrat"; did you mean migrate?`, "fencectl"},
 		{"migrate staus --nonsense", `no command "staus"; did you mean status?`, "fencectl migrate"},
-		{"completion tcsh", `no command "tcsh"`, "fencectl completion"},
 		{"help migrate drop", `no command "drop"`, "fencectl help"},
 		{"version extra", "no arguments", "fencectl version"},
 		{"migrate up --dry", "unknown flag --dry", "fencectl migrate up"},
