@@ -116,11 +116,8 @@ type session struct {
 	history *audit.Database
 }
 
-// question asks a database. Its answer counts also if it fails.
-type question[T any] func(context.Context, *session) (T, error)
-
-// ask asks within --timeout.
-func ask[T any](ctx context.Context, d *databaseFlags, q question[T]) (answer T, err error) {
+// ask asks a database within --timeout. The answer counts also if it fails.
+func ask[T any](ctx context.Context, d *databaseFlags, q func(context.Context, *session) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	err = d.with(ctx, func(ctx context.Context, db *session) (err error) {

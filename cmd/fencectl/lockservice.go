@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/internal/locks"
 )
 
-// lockService is all that commands need of a lock service. For another one implement it, and add it to lockServices.
+// lockService is all that commands need of a lock service. For another one implement it, and reach it in lockFlags.with.
 type lockService interface {
 	locks.Service
 	// NewLocker returns a locker whose locks outlive their last renewal by ttl.
@@ -37,24 +37,6 @@ const (
 	inPostgres = "postgres"
 	inEtcd     = "etcd"
 )
-
-// lockServices says how to reach each lock service. What do returns is explained as that service's error.
-var lockServices = map[string]func(ctx context.Context, l *lockFlags, d *databaseFlags, do func(context.Context, lockService) error) error{
-	inPostgres: func(ctx context.Context, _ *lockFlags, d *databaseFlags, do func(context.Context, lockService) error) error {
-		return d.with(ctx, func(ctx context.Context, db *session) error {
-			return do(ctx, postgresLocks{pginspect.New(db.Pool, d.schema), db, d.schema})
-		})
-	},
-	inEtcd: func(ctx context.Context, l *lockFlags, _ *databaseFlags, do func(context.Context, lockService) error) error {
-		return l.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-			inspector, err := etcdinspect.New(client, l.prefix, inspectTimeout)
-			if err != nil {
-				return err
-			}
-			return do(ctx, etcdLocks{inspector, client, l.prefix})
-		})
-	},
-}
 
 type postgresLocks struct {
 	*pginspect.Inspector
@@ -82,7 +64,7 @@ func (s etcdLocks) Place() string { return "under " + s.prefix + "/locks/" }
 
 // lockFlags say where the locks are.
 type lockFlags struct {
-	locks string // one of lockServices, once choose has been called
+	locks string // inPostgres or inEtcd, once choose has been called
 	etcdFlags
 }
 
@@ -115,7 +97,19 @@ func (l *lockFlags) choose(cmd *cobra.Command, database bool) error {
 	return nil
 }
 
-// with has do use the lock service, whose database, if it is one, is d.
+// with has do use the lock service, whose database, if it is one, is d. What do returns is explained as that service's
+// error.
 func (l *lockFlags) with(ctx context.Context, d *databaseFlags, do func(context.Context, lockService) error) error {
-	return lockServices[l.locks](ctx, l, d, do)
+	if l.locks == inPostgres {
+		return d.with(ctx, func(ctx context.Context, db *session) error {
+			return do(ctx, postgresLocks{pginspect.New(db.Pool, d.schema), db, d.schema})
+		})
+	}
+	return l.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		inspector, err := etcdinspect.New(client, l.prefix, inspectTimeout)
+		if err != nil {
+			return err
+		}
+		return do(ctx, etcdLocks{inspector, client, l.prefix})
+	})
 }
