@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guardotel"
 	"github.com/fencekit/fencekit/guardprometheus"
@@ -103,7 +102,7 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) error {
 func notReady(lockErr, databaseErr error) *problem {
 	var away, details []string
 	if lockErr != nil {
-		away, details = append(away, "etcd"), append(details, lockServiceAway(lockErr))
+		away, details = append(away, "etcd"), append(details, "The lock service can't be used.")
 	}
 	switch {
 	case errors.Is(databaseErr, errNoTables):
@@ -114,13 +113,6 @@ func notReady(lockErr, databaseErr error) *problem {
 	p := newProblem(http.StatusServiceUnavailable, "not-ready", "Not ready", strings.Join(details, " "))
 	p.Away = away
 	return p
-}
-
-func lockServiceAway(err error) string {
-	if away := new(fence.UnavailableError); errors.As(err, &away) && away.Reason != "" {
-		return fmt.Sprintf("The lock service can't be used (%s). An operator has to mend it.", away.Reason)
-	}
-	return "The lock service can't be reached."
 }
 
 var errNoTables = errors.New("inventory: tables are missing")
