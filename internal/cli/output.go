@@ -103,9 +103,6 @@ func WriteTable[R any](w io.Writer, rows []R) error {
 	text := aligned(table.String())
 	if tooWide := func(line string) bool { return utf8.RuneCountInString(line) > width }; width > 0 && slices.ContainsFunc(strings.Split(text, "\n"), tooWide) {
 		text = aligned(blocks.String())
-	} else if width > 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
-		heading, rest, _ := strings.Cut(text, "\n")
-		text = "\x1b[1m" + heading + "\x1b[0m\n" + rest
 	}
 	_, err := io.WriteString(w, text)
 	return failed(err)

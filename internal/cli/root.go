@@ -34,8 +34,7 @@ const (
 const preamble = `
 
 Data goes to stdout, everything else to stderr. A flag overrides its environment
-variable. Headings are bold on a terminal, unless NO_COLOR is set or TERM is
-dumb.
+variable.
 
 Exit codes:
   0   ok

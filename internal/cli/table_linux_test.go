@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-// newTerminal opens a pseudo-terminal of 80 columns. lines closes it, and returns what was written, without color.
+// newTerminal opens a pseudo-terminal of 80 columns. lines closes it, and returns what was written.
 func newTerminal(t *testing.T) (tty *os.File, lines func() []string) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -36,8 +36,7 @@ func newTerminal(t *testing.T) (tty *os.File, lines func() []string) {
 	return tty, func() (lines []string) {
 		_ = tty.Close()
 		<-read
-		text := strings.NewReplacer("\x1b[1m", "", "\x1b[0m", "", "\r", "").Replace(shown.String())
-		return strings.Split(text, "\n")
+		return strings.Split(strings.ReplaceAll(shown.String(), "\r", ""), "\n")
 	}
 }
 
