@@ -55,7 +55,7 @@ type Target struct {
 	// Retries counts runs of an operation that had to be repeated.
 	Retries atomic.Int64
 
-	items   []Item // by goroutine, for Distinct; of all, for Hot and Random
+	items   []Item       // by goroutine, for Distinct; of all, for Hot and Random
 	first   atomic.Int64 // operations so far, for Random and Fresh
 	closers []func(context.Context) error
 }
