@@ -222,7 +222,7 @@ func stockNow(ctx context.Context, g fencekit.Runner) (qty int, err error) {
 	return guard.Value(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) (qty int, err error) {
 		err = tx.QueryRow(ctx, "select qty from stock where sku = '42'").Scan(&qty)
 		return qty, err
-	}, guard.ReadOnly())
+	}, guard.ReadOnly(), guard.Retryable())
 }
 
 // dbtx and queries are as sqlc generates them with sql_package "pgx/v5".
