@@ -114,7 +114,7 @@ func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Ow
 		case sqlstate.LockTimeout:
 			s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
 			return nil, nil, storage.ErrBusy
-		case sqlstate.Serialization, sqlstate.Deadlock:
+		case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.NoFence: // another call is making it, or raising the mark
 			return nil, nil, storage.ErrBusy
 		}
 	}

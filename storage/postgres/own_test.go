@@ -412,6 +412,17 @@ func TestBeginOwn_IsOfTheMarksEpoch(t *testing.T) {
 	require.NotZero(t, query[int64](t, pool, "select token from fence.setting"))
 }
 
+// On a new database many may come at once, of which one raises the mark.
+func TestBeginOwn_IsBusyWhileAnotherRaisesTheMark(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	raising := locked(t, pool, "select from fence.setting for update")
+	_, err := claimHere(t, store, unseen(resource)...)
+	require.Same(t, storage.ErrBusy, err)
+	require.NoError(t, raising.Rollback(t.Context()))
+	beginOwn(t, store, unseen(resource)...)
+}
+
 // A transaction of several locks existing fences in the order of their numbers, and creates missing ones in the order
 // of their names: what it waits for never waits for it.
 func TestBeginOwn_OfSeveralIsAllOrNone(t *testing.T) {
