@@ -190,7 +190,7 @@ type grantsKey struct{}
 // Of an operation that claims in its own transaction the grant is gone if that isn't committed, and after a crash of
 // the database the same token may be issued again. To send grants away, use a [Hold].
 func Grants(ctx context.Context) []fence.Grant {
-	if run, ok := ctx.Value(grantsKey{}).(*runContext); ok && run.grants[0].Token > 0 {
+	if run, ok := ctx.Value(grantsKey{}).(*runContext); ok && len(run.grants) > 0 && run.grants[0].Token > 0 {
 		return slices.Clone(run.grants)
 	}
 	return nil

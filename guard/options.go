@@ -136,18 +136,18 @@ func ReleaseAtOnce() HoldOption {
 // Observers get its Name, OpID and Attr. It never shares its transaction. With [Once] it is ErrInvalid.
 //
 // With [Retryable], or as a postgres.Batch, it takes no lock on a [*Guard], unless the process owns the resources: it
-// waits for no writer, runs under no grant ([Grants] is nil), and if a write overtakes it, it begins anew, up to three
-// times and then under the lock. Under a grant a fence rejects it like any other.
+// waits for no writer, runs under no grant ([Grants] is nil), and if a write overtakes it, it begins anew, twice without
+// and then under the lock. Under a grant a fence rejects it like any other.
 //
 // If the call returns nil, all guarded data was read at a single position of each fence, still the present one
 // after the function ended (G13). Other data may have changed between two statements, as the isolation level
 // allows. If the call returns an error, don't use what was read. A rejection ends a Hold. After a read without a lock a
 // COMMIT of unknown outcome of another process, or from before a restart, may still take effect; what this Guard was told
-// is unknown can't. To rule out any such COMMIT, leave out Retryable.
+// is unknown can't. A function without Retryable, under the lock, rules out any such COMMIT.
 //
 // A read-only operation is never in doubt: without an answer the call fails with an error for which [SafeToRetry]
 // is true, unless the function sent several statements in one text. After a failover an old primary that still runs
-// may answer it: only a read without a lock waits for synchronous standbys.
+// may answer it: a read waits for synchronous standbys only where it looks at the fences first.
 //
 // On storage/postgres, advisory locks, calls to other systems and, above READ COMMITTED, NOTIFY take effect before
 // the check. A function that writes to temporary tables or large objects makes the call fail; one that runs RESET

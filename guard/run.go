@@ -96,14 +96,15 @@ func (c *call[Tx]) runRead() error {
 		if err == nil {
 			c.guard.memory.givenUp(looked...)
 		}
-		if err == nil || errors.Is(err, ErrTxEnded) || errors.Is(err, ErrStoreUnavailable) {
+		checked := !c.own.sent || errors.Is(err, storage.ErrMoved) // else the store knows whether to run again
+		if err == nil || !checked || errors.Is(err, ErrTxEnded) || errors.Is(err, ErrStoreUnavailable) {
 			return err
 		}
 		now, failed := c.look(false)
 		switch {
-		case failed != nil && errors.Is(err, storage.ErrMoved):
+		case failed != nil:
 			return failed
-		case failed != nil, slices.Equal(now.claims(), looked.claims()):
+		case slices.Equal(now.claims(), looked.claims()):
 			return err
 		}
 		looked = now
@@ -258,7 +259,7 @@ func (t *transaction[Tx]) run() (err error) {
 		defer func() { t.noteOwn(err) }()
 	}
 	grants := c.Grants
-	if grants == nil { // so far the transaction has none of its own, or it reads without
+	if grants == nil || t.states[0].own { // it has none yet, or reads without
 		grants = t.states.grants()
 	}
 	run := c.guard.lines.newContext(c.ctx, grants)

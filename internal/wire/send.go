@@ -189,9 +189,9 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 	return InDoubt, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag)) // mutant: answer-of-commit-that-is-lost-is-failure, answer-of-commit-that-is-lost-is-success
 }
 
-// failedInside reports whether err is the server's own, at a point that shows that the transaction failed. The last
-// statement before COMMIT is a SELECT of one row, as no other is unless it reads; once that has completed, COMMIT is
-// under way.
+// failedInside reports whether err is the server's own, at a point that shows that the transaction failed. The seal, or
+// what follows it, is a SELECT of one row: once one has completed, COMMIT may be under way. So it may be behind a read,
+// which is never in doubt.
 func (a *Answer) failedInside(err error) bool {
 	if !FromServer(err) {
 		return false

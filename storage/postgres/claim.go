@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -114,7 +115,13 @@ func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Ow
 		case sqlstate.LockTimeout:
 			s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
 			return nil, nil, storage.ErrBusy
-		case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.NoFence: // another call is making it, or raising the mark
+		case sqlstate.Serialization, sqlstate.Deadlock:
+			return nil, nil, storage.ErrBusy
+		case sqlstate.NoFence: // another call is making it, or raising the mark: what that waits for doesn't hold up this one
+			select {
+			case <-time.After(statusEvery):
+			case <-ctx.Done():
+			}
 			return nil, nil, storage.ErrBusy
 		}
 	}

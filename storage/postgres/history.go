@@ -91,6 +91,10 @@ func (t *txn) Recall(ctx context.Context, key storage.OnceKey) (result []byte, f
 	defer cancel()
 	pg := t.conn.Conn().PgConn()
 	answer, err := pg.Exec(ctx, t.store.recallSQL(key, t.claims)).ReadAll()
+	if err == nil && len(answer) != 1 {
+		wire.CloseNow(pg)
+		err = errLacksResult
+	}
 	if err != nil {
 		return nil, false, t.fail(ctx, storage.StageBegin, failure.FailedAt("reading what was kept", t.cause(ctx, err)))
 	}

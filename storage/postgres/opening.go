@@ -204,7 +204,7 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 		err = errNoID
 	}
 	step := "begin"
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, storage.ErrStoreUnavailable) {
 		step = "begin, or the statement sent with it"
 	}
 	o.beginErr = failure.FailedAt(step, failure.Reached(err))
