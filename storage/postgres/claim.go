@@ -112,7 +112,7 @@ func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Ow
 		switch sqlstate.Of(err) {
 		case sqlstate.Held:
 			return nil, nil, storage.ErrHeld
-		case sqlstate.LockTimeout:
+		case sqlstate.LockTimeout, sqlstate.Canceled: // by the bound of the statement, in which it waits for all fences
 			s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
 			return nil, nil, storage.ErrBusy
 		case sqlstate.Serialization, sqlstate.Deadlock:

@@ -412,6 +412,16 @@ func TestBeginOwn_IsOfTheMarksEpoch(t *testing.T) {
 	require.NotZero(t, query[int64](t, pool, "select token from fence.setting"))
 }
 
+// The bound of a statement is one for all fences that it waits for.
+func TestBeginOwn_IsBusyBehindTheBoundOfAStatement(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	beginOwn(t, store, unseen(resource)...)
+	short := postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: time.Hour})
+	_, err := claimHere(t, newStore(t, openPool(t, pool.Config().ConnString(), unnamed), short), unseen(resource)...)
+	require.Same(t, storage.ErrBusy, err)
+}
+
 // On a new database many may come at once, of which one raises the mark.
 func TestBeginOwn_IsBusyWhileAnotherRaisesTheMark(t *testing.T) {
 	t.Parallel()
