@@ -325,7 +325,7 @@ func (w *world) waiting(run func(sql string) error) (result <-chan error) {
 	done := make(chan error, 1)
 	go func() { done <- run("select pg_advisory_xact_lock(1)") }()
 	require.Eventually(w.t, func() (waits bool) {
-		err := holder.QueryRow(w.t.Context(), "select exists (select from pg_locks where locktype = 'advisory' and not granted)").Scan(&waits)
+		err := holder.QueryRow(w.t.Context(), "select exists (select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database()))").Scan(&waits)
 		return err == nil && waits
 	}, time.Minute, time.Millisecond)
 	return done

@@ -107,7 +107,7 @@ func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 			err = pool.QueryRow(t.Context(), "select count(*) from fence.resource where name = 'sku/1'").Scan(&n)
 			return n, err
 		})
-		eventually(t, pool, "select count(*) = 1 from pg_locks where relation = 'fence.resource'::regclass and not granted")
+		eventually(t, pool, "select count(*) = 1 from pg_locks where relation = 'fence.resource'::regclass and not granted and database = (select oid from pg_database where datname = current_database())")
 		require.NoError(t, claiming.Commit(t.Context()))
 		require.Equal(t, result[int]{value: 1}, receive(t, listed))
 	}
