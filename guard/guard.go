@@ -34,8 +34,8 @@ import (
 // the functions that take a Guard, are safe for concurrent use.
 //
 // Calls for one resource run one after another, in order of arrival, also across processes that share the lock
-// service, except those that [ReadOnly] reads without a lock; calls for different resources don't wait for each other. Each runs on its caller's goroutine. The Guard
-// keeps a resource from call to call ([Config].KeepFor) until another process waits for it or, while calls wait
+// service, except reads without a lock ([ReadOnly]); calls for different resources don't wait for each other. Each runs
+// on its caller's goroutine. The Guard keeps a resource from call to call ([Config].KeepFor) until another process waits for it or, while calls wait
 // here, for 100 ms more. If the store is a [storage.Claimer] beside the lock service, as storage/postgres with package
 // pglock, Do, Value and Exec claim a resource in their own transactions until eight in a row have found that no other
 // process used it; the order among processes is then that in which the database gives the fence's row, and a call

@@ -96,7 +96,8 @@ func (c *call[Tx]) runRead() error {
 		if err == nil {
 			c.guard.memory.givenUp(looked...)
 		}
-		checked := !c.own.sent || errors.Is(err, storage.ErrMoved) // else the store knows whether to run again
+		// Of another failure of COMMIT the store knows whether to run again.
+		checked := !c.own.sent || errors.Is(err, storage.ErrMoved) || errors.As(err, new(*storage.OpError))
 		if err == nil || !checked || errors.Is(err, ErrTxEnded) || errors.Is(err, ErrStoreUnavailable) {
 			return err
 		}
