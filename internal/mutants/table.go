@@ -152,7 +152,7 @@ var storeMutants = []Mutant{
 		sql = t.appendSeal(sql, seals)
 	}`},
 	{"seal-in-a-transaction-of-its-own", "G2", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed",
-		`		sql = append(sql, "commit; "+t.beginSQL(t.store.sql.queuedArgs)+"; set constraints all immediate; "...)`},
+		`		sql = append(sql, "commit; "+textOf(t.head())+"; set constraints all immediate; "...)`},
 	{"seal-before-deferred-constraints", "L1", "storage/postgres", "TestSeal_RunsDeferredTriggersBeforeIt",
 		`		`},
 	{"commit-leaves-the-position", "G2 G6", "storage/postgres", "TestStore_PassesTheContract/Seal_MovesEachFence",

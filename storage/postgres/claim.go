@@ -153,7 +153,8 @@ func (t *txn) readOwn(answer *wire.Answer) error {
 		return errClaimAnswer
 	}
 	t.claims = make([]storage.Claim, len(t.own))
-	fields := strings.Fields(answer.Ahead[headLength-1].Row[0])
+	row := answer.Ahead[len(answer.Ahead)-1].Row
+	fields := strings.Fields(row[len(row)-2])
 	for i := range t.claims {
 		c := &t.claims[i]
 		c.Grant, c.Tx, c.Own = t.own[i].Grant, t.claimed, true

@@ -157,10 +157,10 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) error {
 	o.sending()
 	_ = o.Conn.PgConn().Conn().SetDeadline(time.Now().Add(o.t.answerLimit(1)))
 	results := o.Conn.PgConn().ExecBatch(ctx, &batch)
-	n, err := o.readHead(results)
+	n, err := o.readHead(results, len(head))
 	if !o.begun {
 		_ = results.Close()
-		outdateIfUnfit(o.Conn, err, head[0].SQL, head[1].SQL, head[2].SQL, s.SQL)
+		outdateIfUnfit(o.Conn, err, sqlOf(append(head, s))...)
 		return o.headFailed(ctx, n, o.t.cause(o.ctx, err))
 	}
 	o.results, o.prepared = results, isPrepared(head)
@@ -168,16 +168,16 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) error {
 }
 
 // readHead also returns how many results came.
-func (o *opening) readHead(results *pgconn.MultiResultReader) (n int, err error) {
+func (o *opening) readHead(results *pgconn.MultiResultReader, length int) (n int, err error) {
 	var ids string
-	for ; n < headLength; n++ {
+	for ; n < length; n++ {
 		result, err := next(results)
 		if err != nil {
 			return n, err
 		}
 		for result.NextRow() {
-			if row := result.Values(); n == headLength-1 && len(row) > 1 {
-				ids = string(row[1])
+			if row := result.Values(); n == length-1 && len(row) > 0 {
+				ids = string(row[0])
 			}
 		}
 		if _, err = result.Close(); err != nil {
@@ -251,8 +251,9 @@ func (o *opening) Begin(ctx context.Context) error {
 
 func (o *opening) beginAlone(ctx context.Context) error {
 	o.sending()
-	results := o.Conn.PgConn().Exec(ctx, o.t.beginSQL())
-	_, _ = o.readHead(results)
+	head := o.t.head()
+	results := o.Conn.PgConn().Exec(ctx, textOf(head))
+	_, _ = o.readHead(results, len(head))
 	err := results.Close()
 	if err == nil && !o.begun {
 		wire.CloseNow(o.Conn.PgConn())

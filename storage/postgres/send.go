@@ -167,8 +167,8 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	}
 	if t.begun = len(results) >= ahead.head; t.begun {
 		var ids string
-		if row := results[ahead.head-1].Row; len(row) > 1 {
-			ids = row[1]
+		if row := results[ahead.head-1].Row; len(row) > 0 {
+			ids = row[0]
 		}
 		t.readIDs(t.conn.Conn().PgConn(), ids)
 	}
@@ -286,12 +286,16 @@ func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	if !errors.As(err, &failed) || failed.Number >= len(q.sent) || q.sent[failed.Number].Description == nil {
 		return false
 	}
-	sent := make([]string, len(q.sent))
-	for i, s := range q.sent {
-		sent[i] = s.SQL
-	}
-	q.outdated = outdateIfUnfit(conn, failed.Err, sent...)
+	q.outdated = outdateIfUnfit(conn, failed.Err, sqlOf(q.sent)...)
 	return q.outdated
+}
+
+func sqlOf(statements []wire.Statement) []string {
+	all := make([]string, len(statements))
+	for i, s := range statements {
+		all[i] = s.SQL
+	}
+	return all
 }
 
 func (q *sentBatches) explain(err error) (storage.Stage, error) {

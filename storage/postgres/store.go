@@ -186,7 +186,7 @@ type queries struct {
 	claim, look, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
 	limits, check, checkAll, looked string
-	ownLimits, claimHere            string
+	claimHere                       string
 	createHere, evictHere           string
 	readCheck                       string
 
@@ -216,16 +216,16 @@ func newQueries(c Config) queries {
 		evict:         "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
 		resolve:       "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:        "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		limits:        limits(c, advisoryLock, "$3"),
-		ownLimits:     limits(c, "null", strconv.FormatInt(ms(min(c.times.Lock, ownWait)), 10)),
-		claimHere: "select " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6)" + transactionID(c) +
-			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
+		limits:        "select " + advisoryLock + ", " + limits(c, "$3"),
+		// The server takes the columns in their order.
+		claimHere: "select " + transactionID(c) + ", " + limits(c, "$7") +
+			", " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6), " + setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
 		evictHere:  "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(min(c.times.Idle, ownSilence)), 10) + ")",
 		createHere: "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
 		check:      check(c, schema),
-		checkAll:   "select " + schema + ".check_fences($1, $2, $3)" + transactionID(c),
-		looked: "select case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end" + strings.ReplaceAll(transactionID(c), "$4", "$1") +
-			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
+		checkAll:   "select " + transactionID(c) + ", " + schema + ".check_fences($1, $2, $3)",
+		looked: "select " + strings.ReplaceAll(transactionID(c), "$4", "$1") + ", " + limits(c, strconv.FormatInt(ms(c.times.Lock), 10)) +
+			", case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end",
 		readCheck:       readCheck(c, schema),
 		after:           "set local transaction isolation level read committed, read only; ",
 		endIfSuperseded: "select " + schema + ".end_if_superseded('%s', '%s', '%s')",
@@ -250,34 +250,32 @@ func position(schema string) string {
 	return "f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema)
 }
 
+// advisoryLock takes the lock on (resource $1, token $2) by which eviction finds the transaction. It doesn't wait.
 const advisoryLock = "pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($2::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4)"
 
-// limits is the first part of the begin check: it takes the lock on (resource $1, token $2) by which eviction finds
-// the transaction, and bounds its waits, for locks by $3. None of it waits. Sessions prepare it, so each name is
-// qualified.
-func limits(c Config, first, lock string) string {
-	sql := "select " + first
-	sql += setting("lock_timeout", lock)
-	sql += setting("statement_timeout", strconv.FormatInt(ms(c.StatementTimeout), 10))
-	sql += setting("idle_in_transaction_session_timeout", strconv.FormatInt(ms(c.times.Idle), 10)) // mutant: begin-check-bounds-no-pause
-	sql += setting("tcp_user_timeout", strconv.FormatInt(ms(c.times.Network), 10))
+// limits bounds the waits of the transaction, for locks by lock. Sessions prepare it, so each name is qualified.
+func limits(c Config, lock string) string {
+	sql := setting("lock_timeout", lock)
+	sql += ", " + setting("statement_timeout", strconv.FormatInt(ms(c.StatementTimeout), 10))
+	sql += ", " + setting("idle_in_transaction_session_timeout", strconv.FormatInt(ms(c.times.Idle), 10)) // mutant: begin-check-bounds-no-pause
+	sql += ", " + setting("tcp_user_timeout", strconv.FormatInt(ms(c.times.Network), 10))
 	if c.times.Check > 0 {
-		sql += setting("client_connection_check_interval", strconv.FormatInt(ms(c.times.Check), 10))
+		sql += ", " + setting("client_connection_check_interval", strconv.FormatInt(ms(c.times.Check), 10))
 	}
 	return sql
 }
 
 func setting(name, value string) string {
-	return ", pg_catalog.set_config('" + name + "', " + value + "::pg_catalog.text, true)"
+	return "pg_catalog.set_config('" + name + "', " + value + "::pg_catalog.text, true)"
 }
 
 // check is the second part of the begin check: it fails unless the grant has the fence. At READ COMMITTED its
 // snapshot follows the lock of the first part, so that a claim sees that lock or is seen here.
 func check(c Config, schema string) string {
-	return fmt.Sprintf("select case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
+	return fmt.Sprintf("select "+transactionID(c)+", case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
 		" when not %[2]s then %[1]s.refuse('%[3]s', $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
 		" else pg_catalog.set_config('fencekit.guarded', E'\\n' operator(pg_catalog.||) f.name operator(pg_catalog.||) E'\\n', true) end"+ // for note_write
-		transactionID(c)+" from (select) one left join %[1]s.resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"+
+		" from (select) one left join %[1]s.resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"+
 		" and f.epoch operator(pg_catalog.=) $2::pg_catalog.int8 and f.token operator(pg_catalog.=) $3::pg_catalog.int8",
 		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver)
 }
@@ -287,7 +285,7 @@ func check(c Config, schema string) string {
 // for a seal that is sent before the answer is read. At the stricter levels a read's is also in a setting that
 // outlives COMMIT.
 func transactionID(c Config) string {
-	sql := ", pg_catalog.set_config('fencekit.xid', coalesce($4::pg_catalog.text, pg_catalog.pg_current_xact_id()::pg_catalog.text), true)" +
+	sql := "pg_catalog.set_config('fencekit.xid', coalesce($4::pg_catalog.text, pg_catalog.pg_current_xact_id()::pg_catalog.text), true)" +
 		" operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_backend_pid()::pg_catalog.text"
 	if c.Isolation != pgx.ReadCommitted {
 		sql += ", case when $4::pg_catalog.text is not null then pg_catalog.set_config('fencekit.read', $4::pg_catalog.text, false) end"

@@ -132,11 +132,10 @@ func (t *txn) finish(o *opening) (inUse bool) {
 	return false
 }
 
-const headLength = 3
-
-// head returns BEGIN and the two parts of the begin check. The second part is a query where it can be prepared,
-// since that costs the server less than a function. At SERIALIZABLE a query could read the whole table and conflict
-// with every move; a function has settings of its own.
+// head returns BEGIN and the begin check: in two parts, since the second needs a snapshot that follows the lock of the
+// first. That one is a query where it can be prepared, since that costs the server less than a function. At SERIALIZABLE
+// a query could read the whole table and conflict with every move; a function has settings of its own. The answer's last
+// row begins with what transactionID selects.
 func (t *txn) head() []wire.Statement {
 	if t.own != nil {
 		return t.ownHead()
@@ -147,11 +146,11 @@ func (t *txn) head() []wire.Statement {
 		begin, id = q.beginReadOnly, []byte(rand.Text())
 	}
 	if c.Looked { // the end compares all; and no eviction may take it for a transaction of that holder
-		return []wire.Statement{{SQL: begin}, {SQL: q.ownLimits}, {SQL: q.looked, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: [][]byte{id}}}}
+		return []wire.Statement{{SQL: begin}, {SQL: q.looked, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: [][]byte{id}}}}
 	}
 	values := integers(c.Resource, int64(c.Grant.Token), ms(t.store.cfg.times.Lock), c.Resource, c.Grant.Epoch, int64(c.Grant.Token), 0)
 	values[6] = id
-	head := make([]wire.Statement, headLength, headLength+t.queue.statements)
+	head := make([]wire.Statement, 3, 3+t.queue.statements)
 	head[0].SQL = begin
 	head[1].SQL, head[1].ParamValues = q.limits, values[:3]
 	if len(t.claims) == 1 && t.store.cfg.Isolation != pgx.Serializable && t.store.mode == pgx.QueryExecModeCacheStatement {
@@ -166,14 +165,14 @@ func (t *txn) head() []wire.Statement {
 func (t *txn) ownHead() []wire.Statement {
 	q := &t.store.sql
 	names, seqs, txs := seenArrays(t.own)
-	head := make([]wire.Statement, headLength)
-	head[0].SQL, head[1].SQL, head[2].SQL = q.begin, q.ownLimits, q.claimHere
-	head[2].ParamValues = [][]byte{[]byte(names), appendHex(nil, t.own[0].Grant.Holder), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs)}
+	wait := ms(min(t.store.cfg.times.Lock, ownWait) / time.Duration(len(t.own)))
+	head := make([]wire.Statement, 2)
+	head[0].SQL, head[1].SQL = q.begin, q.claimHere
+	head[1].ParamValues = [][]byte{[]byte(names), appendHex(nil, t.own[0].Grant.Holder), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs), appendInteger(nil, wait)}
 	return head
 }
 
-func (t *txn) beginSQL() string {
-	head := t.head()
+func textOf(head []wire.Statement) string {
 	texts := make([]string, len(head))
 	for i, s := range head {
 		for n, param := range s.ParamValues {

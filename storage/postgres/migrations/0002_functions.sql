@@ -126,22 +126,26 @@ create function {{schema}}.append(
 ) returns boolean
 language plpgsql as $$
 declare
-    v_at  timestamptz := clock_timestamp();
-    v_xid xid8 := pg_current_xact_id();
+    v_at    timestamptz := clock_timestamp();
+    v_xid   xid8 := pg_current_xact_id();
+    v_claim bigint;
+    v_hash  bytea;
 begin
-    with moved as (
-        update {{schema}}.resource r
-           set seq = p_seq + 1,
-               tx = p_tx,
-               sealed = case p_kind when 'w' then v_xid else '0' end,
-               hash = sha256(r.hash || int4send(p_resource) || int8send(p_seq + 1) || charsend(p_kind) || int8send(r.claim_seq) || int8send(p_tx)
-                             || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(p_ops, ''))
-         where r.id = p_resource and r.epoch = p_epoch and r.token = p_token and r.holder = p_holder -- mutant: seal-without-the-grant
-           and r.seq = p_seq and r.tx = p_prev -- mutant: seal-without-the-expected-position, seal-without-the-expected-number
-        returning r.claim_seq, r.hash)
+    update {{schema}}.resource r
+       set seq = p_seq + 1,
+           tx = p_tx,
+           sealed = case p_kind when 'w' then v_xid else '0' end,
+           hash = sha256(r.hash || int4send(p_resource) || int8send(p_seq + 1) || charsend(p_kind) || int8send(r.claim_seq) || int8send(p_tx)
+                         || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(p_ops, ''))
+     where r.id = p_resource and r.epoch = p_epoch and r.token = p_token and r.holder = p_holder -- mutant: seal-without-the-grant
+       and r.seq = p_seq and r.tx = p_prev -- mutant: seal-without-the-expected-position, seal-without-the-expected-number
+    returning r.claim_seq, r.hash into v_claim, v_hash;
+    if not found then
+        return false;
+    end if;
     insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
-    select p_resource, p_kind, p_seq + 1, moved.claim_seq, p_tx, v_xid, v_at, moved.hash, convert_from(p_ops, 'UTF8')::json from moved;
-    return found;
+    values (p_resource, p_kind, p_seq + 1, v_claim, p_tx, v_xid, v_at, v_hash, convert_from(p_ops, 'UTF8')::json);
+    return true;
 end $$;
 
 -- create_fence makes a missing fence, or rebuilds a deleted one from the last entry of its history, and returns its
