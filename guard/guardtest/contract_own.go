@@ -104,7 +104,7 @@ func ownHeld[Tx any](o owner[Tx]) {
 		o.check(moved[1].Grant.Compare(lease.Grant()) > 0, "%v comes after %v", moved[1].Grant, lease.Grant())
 		before = moved[1].Grant
 	}
-	acquired := make(chan error)
+	acquired := make(chan error, 1)
 	txn := o.begins(resource)
 	go func() {
 		lease, err := o.Locker.Acquire(o.ctx, resource)
@@ -113,7 +113,8 @@ func ownHeld[Tx any](o owner[Tx]) {
 		}
 		acquired <- err
 	}()
-	for err := error(nil); err != storage.ErrHeld; { // sooner or later it waits
+	var err error
+	for err != storage.ErrHeld && len(acquired) == 0 { // sooner or later it waits, or comes between two
 		next := make(chan ownTxn[Tx])
 		go func() {
 			var t ownTxn[Tx]
@@ -123,6 +124,9 @@ func ownHeld[Tx any](o owner[Tx]) {
 		txn.Rollback(o.ctx)
 		txn = <-next
 		o.check(err == nil || err == storage.ErrHeld, "want ErrHeld beside a waiter, got: %v", err)
+	}
+	if err == nil {
+		txn.Rollback(o.ctx)
 	}
 	o.noError(<-acquired)
 	o.holds(key, 4)

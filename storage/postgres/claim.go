@@ -154,7 +154,7 @@ func (t *txn) readOwn(answer *wire.Answer) error {
 	}
 	t.claims = make([]storage.Claim, len(t.own))
 	row := answer.Ahead[len(answer.Ahead)-1].Row
-	fields := strings.Fields(row[len(row)-2])
+	fields := strings.Fields(row[len(row)-3])
 	for i := range t.claims {
 		c := &t.claims[i]
 		c.Grant, c.Tx, c.Own = t.own[i].Grant, t.claimed, true

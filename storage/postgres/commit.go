@@ -398,6 +398,9 @@ func (s *Store) resolveOne(ctx context.Context, claim storage.Claim, id storage.
 }
 
 func (s *Store) resolveSQL(claim storage.Claim, id storage.TxID) string {
-	g := claim.Grant
-	return fmt.Sprintf(s.sql.resolve, claim.Resource, g.Epoch, g.Token, text(g.Holder), claim.Seq, claim.Tx, id, newTxID())
+	g, made := claim.Grant, "null"
+	if claim.Own && claim.Seq == 1 {
+		made = text(g.Resource)
+	}
+	return fmt.Sprintf(s.sql.resolve, claim.Resource, g.Epoch, g.Token, text(g.Holder), claim.Seq, claim.Tx, id, newTxID(), made)
 }

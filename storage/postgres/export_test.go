@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -59,3 +60,6 @@ func TestTransient_IsWhatPassesByItself(t *testing.T) {
 		}
 	}
 }
+
+// TxOf returns the name of a transaction, which else a caller learns only from its COMMIT.
+func TxOf(t storage.Txn[pgx.Tx]) storage.TxID { return t.(*txn).id }

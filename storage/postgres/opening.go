@@ -177,7 +177,7 @@ func (o *opening) readHead(results *pgconn.MultiResultReader, length int) (n int
 		}
 		for result.NextRow() {
 			if row := result.Values(); n == length-1 && len(row) > 0 {
-				ids = string(row[0])
+				ids = string(row[len(row)-1])
 			}
 		}
 		if _, err = result.Close(); err != nil {

@@ -115,7 +115,7 @@ func TestBeginOwn_IsAloneWithTheFence(t *testing.T) {
 		busy := background(func() (ownTxn, error) { return claimHere(t, slow, unseen(resource)...) })
 		require.Same(t, storage.ErrBusy, receive(t, busy).err, "within a Guard's StoreTimeout, however long statements may take")
 		later := claimLater(t, store, unseen(resource)...)
-		waiting(t, pool, "transactionid")
+		waiting(t, pool, "advisory")
 		end(first)
 		second := receive(t, later)
 		require.NoError(t, second.err)
@@ -133,7 +133,7 @@ func TestBeginOwn_IsAloneWithTheFence(t *testing.T) {
 	})))
 }
 
-// Whoever owns or awaits the lock goes first, unless its session is over.
+// Whoever owns or awaits the lock goes first. If its session is over, the next acquisition puts it aside.
 func TestBeginOwn_GivesWayToLocks(t *testing.T) {
 	t.Parallel()
 	const (
@@ -142,9 +142,8 @@ func TestBeginOwn_GivesWayToLocks(t *testing.T) {
 		expire  = "update fence.lock_session set expires_at = clock_timestamp(); "
 	)
 	for sql, held := range map[string]bool{
-		acquire: true, acquire + expire: false, acquire + "select fence.lock_end(7)": false,
-		await: true, await + expire: false, await + "delete from fence.lock_session": false,
-		strings.Replace(await, "sku/1", "sku/2", 1): false,
+		acquire: true, acquire + expire: true, await: true,
+		acquire + "select fence.lock_release(7, 2, '736b752f31', '61')": false, strings.Replace(await, "sku/1", "sku/2", 1): false,
 	} {
 		t.Run(sql, func(t *testing.T) {
 			t.Parallel()
@@ -182,18 +181,50 @@ func TestBeginOwn_GivesWayToATransactionUnderTheFencesGrant(t *testing.T) {
 	holds(t, pool, "x", 3)
 }
 
-// The first use of a fence by a lock and by such a transaction: create_here waits for the grant under way.
+// The first use of a name by a lock and by such a transaction: one waits for the other, or is told that it is busy.
 func TestBeginOwn_SeesTheFirstGrantOfAName(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
 	mustExec(t, pool, "select fence.lock_open(7, '61', 3600000), fence.lock_row('sku/1')")
 	granting := locked(t, pool, "select fence.lock_acquire(7, 1, '{736b752f31}', '{61}', '', false)")
 	later := claimLater(t, store, unseen(resource)...)
-	waiting(t, pool, "transactionid")
+	waiting(t, pool, "advisory")
 	require.NoError(t, granting.Commit(t.Context()))
 	require.Same(t, storage.ErrHeld, receive(t, later).err)
 	mustExec(t, pool, "select fence.lock_release(7, 2, '736b752f31', '61')")
 	require.Greater(t, beginOwn(t, store, unseen(resource)...).claims[0].Grant.Token, query[fence.Token](t, pool, "select token from fence.lock"))
+
+	mustExec(t, pool, "select fence.lock_row('new')")
+	first := beginOwn(t, store, unseen("new")...)
+	mustExec(t, pool, "select fence.lock_acquire(7, 3, '{6e6577}', '{62}', '', true)")
+	require.Equal(t, 0, query[int](t, pool, "select count(*) from fence.lock where resource = 'new' and session is not null"), "while the fence is being made")
+	first.Rollback(t.Context())
+	mustExec(t, pool, "select fence.lock_acquire(7, 3, '{6e6577}', '{62}', '', true)")
+	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.lock where resource = 'new' and session = 7"))
+}
+
+// Who asks what became of a transaction waits for it, also where only that one sees the fence.
+func TestBeginOwn_ResolveWaitsForWhoMakesTheFence(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	beginOwn(t, store, unseen(resource)...).write(t, set("x", 1)) // raises the mark
+	for name, applied := range map[string]bool{"applied": true, "never": false} {
+		first := beginOwn(t, store, unseen(name)...)
+		later := background(func() (bool, error) {
+			return store.Resolve(t.Context(), storage.InDoubt{Claims: first.claims, Tx: postgres.TxOf(first.OwnTxn)})
+		})
+		waiting(t, pool, "advisory")
+		if applied {
+			first.write(t, set("x", 1))
+		} else {
+			first.Rollback(t.Context())
+		}
+		answer := receive(t, later)
+		require.NoError(t, answer.err)
+		require.Equal(t, applied, answer.value)
+		beginOwn(t, store, unseen(name)...).write(t, set("x", 2))
+	}
+	verifyChain(t, pool)
 }
 
 // The server ends the session of one that stands still, so that others go on. If it then runs on, it is told so, and its
@@ -439,16 +470,16 @@ func TestBeginOwn_OfSeveralIsAllOrNone(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
 	claim(t, store, grantOf("b", 1))
-	creating := locked(t, pool, "select fence.lock_row('a')")
-	later := claimLater(t, store, unseen("b", "a")...)
-	waiting(t, pool, "transactionid")
-	mustExec(t, pool, "select set_config('lock_timeout', '1', true), fence.lock_row('b')")
+	creating := locked(t, pool, "select pg_advisory_xact_lock(fence.name_key('a'), 0)")
+	later := claimLater(t, store, unseen("c", "b", "a")...)
+	waiting(t, pool, "advisory")
+	mustExec(t, pool, "select set_config('lock_timeout', '1', true), pg_advisory_xact_lock(fence.name_key('c'), 0), pg_advisory_xact_lock(fence.name_key('b'), 0)")
 	require.NoError(t, creating.Rollback(t.Context()))
 	first := receive(t, later)
 	require.NoError(t, first.err)
 	moved := first.value.write(t, set("x", 1))
-	require.Equal(t, []string{"b", "a"}, []string{moved[0].Grant.Resource, moved[1].Grant.Resource})
-	require.Equal(t, []int64{3, 2}, []int64{moved[0].Seq, moved[1].Seq})
+	require.Equal(t, []string{"c", "b", "a"}, []string{moved[0].Grant.Resource, moved[1].Grant.Resource, moved[2].Grant.Resource})
+	require.Equal(t, []int64{2, 3, 2}, []int64{moved[0].Seq, moved[1].Seq, moved[2].Seq})
 
 	other := locked(t, pool, "select from fence.resource where name = 'b' for no key update")
 	later = claimLater(t, store, unseen("b", "a")...)
@@ -512,7 +543,7 @@ func TestOwn_IsSharedByBatches(t *testing.T) {
 		})
 	}
 	done := []<-chan result[struct{}]{insert("a")}
-	waiting(t, pool, "transactionid")
+	waiting(t, pool, "advisory")
 	for _, key := range []string{"b", "c"} {
 		done = append(done, insert(key))
 		require.Equal(t, 1, receive(t, queued))

@@ -168,7 +168,7 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	if t.begun = len(results) >= ahead.head; t.begun {
 		var ids string
 		if row := results[ahead.head-1].Row; len(row) > 0 {
-			ids = row[0]
+			ids = row[len(row)-1]
 		}
 		t.readIDs(t.conn.Conn().PgConn(), ids)
 	}

@@ -214,18 +214,18 @@ func newQueries(c Config) queries {
 		claim:         "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
 		look:          "select o_resource, o_epoch, o_token, o_holder, o_seq, o_tx from " + schema + ".look('%s', '" + c.Shard.String() + "', '%s', '%s')",
 		evict:         "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
-		resolve:       "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
+		resolve:       "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d, %s)",
 		record:        "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
 		limits:        "select " + advisoryLock + ", " + limits(c, "$3"),
 		// The server takes the columns in their order.
-		claimHere: "select " + transactionID(c) + ", " + limits(c, "$7") +
-			", " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6), " + setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
+		claimHere: "select " + limits(c, "$7") + ", " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6), " +
+			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)) + ", " + transactionID(c),
 		evictHere:  "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(min(c.times.Idle, ownSilence)), 10) + ")",
 		createHere: "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
 		check:      check(c, schema),
-		checkAll:   "select " + transactionID(c) + ", " + schema + ".check_fences($1, $2, $3)",
-		looked: "select " + strings.ReplaceAll(transactionID(c), "$4", "$1") + ", " + limits(c, strconv.FormatInt(ms(c.times.Lock), 10)) +
-			", case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end",
+		checkAll:   "select " + schema + ".check_fences($1, $2, $3), " + transactionID(c),
+		looked: "select " + limits(c, strconv.FormatInt(ms(c.times.Lock), 10)) + ", case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end, " +
+			strings.ReplaceAll(transactionID(c), "$4", "$1"),
 		readCheck:       readCheck(c, schema),
 		after:           "set local transaction isolation level read committed, read only; ",
 		endIfSuperseded: "select " + schema + ".end_if_superseded('%s', '%s', '%s')",
@@ -272,10 +272,10 @@ func setting(name, value string) string {
 // check is the second part of the begin check: it fails unless the grant has the fence. At READ COMMITTED its
 // snapshot follows the lock of the first part, so that a claim sees that lock or is seen here.
 func check(c Config, schema string) string {
-	return fmt.Sprintf("select "+transactionID(c)+", case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
+	return fmt.Sprintf("select case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
 		" when not %[2]s then %[1]s.refuse('%[3]s', $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
 		" else pg_catalog.set_config('fencekit.guarded', E'\\n' operator(pg_catalog.||) f.name operator(pg_catalog.||) E'\\n', true) end"+ // for note_write
-		" from (select) one left join %[1]s.resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"+
+		", "+transactionID(c)+" from (select) one left join %[1]s.resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"+
 		" and f.epoch operator(pg_catalog.=) $2::pg_catalog.int8 and f.token operator(pg_catalog.=) $3::pg_catalog.int8",
 		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver)
 }
@@ -285,12 +285,12 @@ func check(c Config, schema string) string {
 // for a seal that is sent before the answer is read. At the stricter levels a read's is also in a setting that
 // outlives COMMIT.
 func transactionID(c Config) string {
-	sql := "pg_catalog.set_config('fencekit.xid', coalesce($4::pg_catalog.text, pg_catalog.pg_current_xact_id()::pg_catalog.text), true)" +
-		" operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_backend_pid()::pg_catalog.text"
+	sql := ""
 	if c.Isolation != pgx.ReadCommitted {
-		sql += ", case when $4::pg_catalog.text is not null then pg_catalog.set_config('fencekit.read', $4::pg_catalog.text, false) end"
+		sql = "case when $4::pg_catalog.text is not null then pg_catalog.set_config('fencekit.read', $4::pg_catalog.text, false) end, "
 	}
-	return sql
+	return sql + "pg_catalog.set_config('fencekit.xid', coalesce($4::pg_catalog.text, pg_catalog.pg_current_xact_id()::pg_catalog.text), true)" +
+		" operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_backend_pid()::pg_catalog.text"
 }
 
 // readCheck is the read check of the fence $1. At the stricter levels it selects the fence's position and the id of

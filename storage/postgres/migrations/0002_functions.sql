@@ -148,6 +148,12 @@ begin
     return true;
 end $$;
 
+-- name_key is the advisory lock of a resource's name. Transactions that make their own claims hold it, also on a
+-- resource that has no fence yet. It is negative: those of fences are not.
+create function {{schema}}.name_key(p_name text) returns integer
+language sql volatile
+return hashtext('{{schema}}.' || p_name) | -2147483648;
+
 -- create_fence makes a missing fence, or rebuilds a deleted one from the last entry of its history, and returns its
 -- number.
 create function {{schema}}.create_fence(p_name text) returns integer
@@ -556,9 +562,10 @@ end $$;
 
 -- resolve decides the outcome of a transaction that was to move the fence on from p_seq. It waits for a seal under
 -- way. Then it takes the position itself, or reads whether that transaction has it. It always writes, so its answer
--- is as durable as a commit.
+-- is as durable as a commit. A transaction that makes its own claim may make the fence too: p_made is its name then, and
+-- resolve waits for the name's lock.
 create function {{schema}}.resolve(
-    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_void bigint
+    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_void bigint, p_made text default null
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -575,8 +582,13 @@ begin
     end if;
     perform {{schema}}.raise_durability();
     select seq into v_seq from {{schema}}.resource where id = p_resource for no key update;
+    if not found and p_made is not null then
+        perform pg_advisory_xact_lock({{schema}}.name_key(p_made), 0); -- mutant: resolve-does-not-wait-for-who-makes-the-fence
+        perform pg_logical_emit_message(true, 'fencekit', '');
+        select seq into v_seq from {{schema}}.resource where id = p_resource for no key update;
+    end if;
     if not found then
-        return 'unknown';
+        return case when p_made is null then 'unknown' else 'not applied' end;
     end if;
     if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'v', p_void, null) then -- mutant: void-is-not-written
         return 'not applied';

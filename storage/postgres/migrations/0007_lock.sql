@@ -79,8 +79,8 @@ begin
     end loop;
 end $$;
 
--- lock_grant makes a holder the owner, or returns null while a transaction moves the resource's fence: it may be that
--- of a call that claims by itself (claim_here). Within an epoch the token is above all that were granted, and above
+-- lock_grant makes a holder the owner, or returns null while a transaction moves or makes the resource's fence: it may be
+-- that of a call that claims by itself (claim_here). Within an epoch the token is above all that were granted, and above
 -- the fence's, which that lock keeps where it is.
 create function {{schema}}.lock_grant(p_resource text, p_session bigint, p_holder text, p_value text) returns {{schema}}.lock
 language plpgsql as $$
@@ -88,6 +88,9 @@ declare
     v_epoch bigint;
     k       {{schema}}.lock;
 begin
+    if not exists (select from {{schema}}.resource where name = p_resource) and not pg_try_advisory_xact_lock({{schema}}.name_key(p_resource), 0) then -- mutant: lock-beside-a-first-own-claim
+        return null;
+    end if;
     perform from {{schema}}.resource where name = p_resource for no key update skip locked;
     if not found and exists (select from {{schema}}.resource where name = p_resource) then -- mutant: lock-beside-an-own-claim
         return null;
@@ -343,13 +346,15 @@ begin
      where k.resource = convert_from(decode(p_name, 'hex'), 'UTF8') and s.expires_at > clock_timestamp();
 end $$;
 
--- create_here makes what claim_here needs of resources: their fences, and rows of lock; and it raises the mark, which a
--- function must not keep locked. It locks those rows before it makes a fence, so that a grant under way has committed,
--- and later ones see the fence.
+-- create_here makes what claim_here doesn't: the fences of several resources. It also raises the mark, which a function
+-- must not keep locked, and the sequence, to be above the fences and what was granted.
 create function {{schema}}.create_here(p_names text[], p_shard text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
+    v_names  text[] := array(select convert_from(decode(h, 'hex'), 'UTF8') collate "C" as n from unnest(p_names) h order by n); -- mutant: create-here-in-any-order
     v_name   text;
+    v_token  bigint;
+    v_behind bigint;
     v_state  text;
     v_detail json;
 begin
@@ -358,27 +363,36 @@ begin
     end if;
     lock table {{schema}}.resource in row exclusive mode;
     perform {{schema}}.raise_durability(), {{schema}}.check_shard(p_shard);
-    select m.o_state, m.o_detail into v_state, v_detail
-      from {{schema}}.setting s, {{schema}}.pass_marks(s.epoch, greatest(nextval('{{schema}}.lock_token'),
-           (select max(r.token) + 1 from {{schema}}.resource r where r.epoch = s.epoch and r.name = any (array(select convert_from(decode(h, 'hex'), 'UTF8') from unnest(p_names) h))))) m;
-    if v_state is not null then
-        raise exception 'fencekit: no token can be drawn' using errcode = v_state, detail = v_detail::text;
-    end if;
-    for v_name in select n from (select convert_from(decode(h, 'hex'), 'UTF8') collate "C" as n from unnest(p_names) h) names order by n loop -- mutant: create-here-in-any-order
+    foreach v_name in array v_names loop
         if encode(convert_to(v_name, 'UTF8'), 'hex') ~ '^(..)*([01].|7f|c2[89].)' then -- control characters forge lines
             raise exception 'fencekit: create_here: argument out of bounds' using errcode = 'ZF007';
         end if;
-        perform {{schema}}.lock_row(v_name); -- mutant: create-here-does-not-lock
         if not exists (select from {{schema}}.resource where name = v_name) then
-            perform {{schema}}.create_fence(v_name);
+            perform pg_advisory_xact_lock({{schema}}.name_key(v_name), 0), {{schema}}.create_fence(v_name);
         end if;
     end loop;
+    perform pg_advisory_xact_lock({{schema}}.name_key(''), 0); -- mutant: sequence-is-raised-side-by-side
+    v_token := nextval('{{schema}}.lock_token');
+    select max(t.token) - v_token into v_behind
+      from {{schema}}.setting s
+      join (select r.epoch, r.token from {{schema}}.resource r where r.name = any (v_names) union all
+            select l.epoch, l.token from {{schema}}.lock l where l.resource = any (v_names)) t on t.epoch = s.epoch;
+    if v_behind > 100000 then
+        v_token := setval('{{schema}}.lock_token', v_token + v_behind);
+    elsif v_behind > 0 then -- setval might take back what others draw just now
+        select max(nextval('{{schema}}.lock_token')) into v_token from generate_series(1, v_behind); -- mutant: sequence-goes-back
+    end if;
+    select m.o_state, m.o_detail into v_state, v_detail
+      from {{schema}}.setting s, {{schema}}.pass_marks(s.epoch, v_token + 1) m;
+    if v_state is not null then
+        raise exception 'fencekit: no token can be drawn' using errcode = v_state, detail = v_detail::text;
+    end if;
 end $$;
 
 -- claim_here claims resources within the transaction that is to move their fences, unless they are owned or awaited,
 -- and returns the number, epoch, token and position of each fence. The fences stay locked until the transaction ends:
 -- until then nothing else moves them, and no lock of the resources is granted. It locks them in the order of their
--- numbers, as seals do.
+-- numbers, as seals do, each behind the lock of its name. The missing fence of a single resource it makes.
 --
 -- p_seqs and p_txs are as for claim. A grant whose transaction still runs is left to claim, which evicts it.
 create function {{schema}}.claim_here(p_names text[], p_holder text, p_tx bigint, p_shard text, p_seqs bigint[], p_txs bigint[]) returns text
@@ -391,9 +405,8 @@ declare
     v_answers text[];
     v_name    text;
     v_holder  text := convert_from(decode(p_holder, 'hex'), 'UTF8');
-    v_token   bigint;
     v_at      timestamptz;
-    v_hash    bytea;
+    v_done    boolean;
     i         integer;
     r         {{schema}}.resource;
     s         record;
@@ -412,53 +425,60 @@ begin
     end if;
     foreach i in array v_order loop -- one by one: what is owned isn't locked while a later one is waited for
         v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
+        v_done := pg_advisory_xact_lock(hashtext('{{schema}}.' || v_name) | -2147483648, 0) is null; -- as name_key, whose call costs more
         select * into r from {{schema}}.resource where name = v_name for no key update; -- mutant: claim-here-does-not-lock
-        exit when not found;
-        -- In a snapshot of its own: a lock may have been granted while this waited.
-        select g.epoch, g.token, g.max_token_jump, k.epoch as lock_epoch, k.token as lock_token,
-               k.session is not null and exists (select from {{schema}}.lock_session o where o.id = k.session and o.expires_at > clock_timestamp())
-               or exists (select from {{schema}}.lock_waiter w join {{schema}}.lock_session o on o.id = w.session
-                           where w.resource = r.name and o.expires_at > clock_timestamp()) as held,
-               case when g.tells_timeline then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer
-                    else {{schema}}.timeline() end as timeline
-          into strict s
-          from {{schema}}.setting g left join {{schema}}.lock k on k.resource = r.name
-         where g.one;
-        if s.held or not pg_try_advisory_xact_lock(r.id, (r.token & 2147483647)::integer) then
-            raise exception 'fencekit: the resource is owned or awaited' using errcode = 'ZF018';
+        if not found then
+            exit when n > 1; -- else two such transactions could wait in a circle
+            if encode(convert_to(v_name, 'UTF8'), 'hex') ~ '^(..)*([01].|7f|c2[89].)' then
+                raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
+            end if;
+            perform {{schema}}.create_fence(v_name);
+            select * into r from {{schema}}.resource where name = v_name for no key update;
         end if;
+        -- Not for the transaction: it would free this lock at its end, but perhaps after the name's.
+        if not pg_try_advisory_lock(r.id, (r.token & 2147483647)::integer) then
+            raise exception 'fencekit: an older transaction of the resource still runs' using errcode = 'ZF018';
+        end if;
+        v_done := pg_advisory_unlock(r.id, (r.token & 2147483647)::integer);
         if p_seqs[i] > 0 and (r.seq, r.tx) <> (p_seqs[i], p_txs[i]) and {{schema}}.lost(r.id, p_seqs[i], p_txs[i]) then
-            perform {{schema}}.reject('ZF004', r.id, s.epoch, 0, v_holder, 0);
+            perform {{schema}}.reject('ZF004', r.id, r.epoch, 0, v_holder, 0);
         end if;
-        exit when s.lock_epoch is null; -- no lock is granted while this row is being made
-        v_token := nextval('{{schema}}.lock_token');
-        if r.epoch = s.epoch and r.token >= v_token or s.lock_epoch = s.epoch and s.lock_token >= v_token then
-            v_token := 1 + greatest(case when r.epoch = s.epoch then r.token end, case when s.lock_epoch = s.epoch then s.lock_token end);
-            perform setval('{{schema}}.lock_token', v_token); -- the token may travel, and the transaction be rolled back
-        end if;
-        exit when s.token = 0 or v_token > s.token + s.max_token_jump / 1024; -- the mark is to be raised
         v_at := clock_timestamp();
+        -- In a snapshot of its own, behind the update's lock of the table: a lock may have been granted while this waited,
+        -- and for the shard see claim.
         update {{schema}}.resource f
-           set timeline = s.timeline, epoch = s.epoch, token = v_token, prev_token = r.token,
+           set timeline = g.timeline, epoch = g.epoch, token = g.token, prev_token = r.token,
                claim_seq = r.seq + 1, claimed_at = v_at, seq = r.seq + 1, tx = p_tx, sealed = '0', holder = v_holder,
                hash = sha256(r.hash || int4send(r.id) || int8send(r.seq + 1) || 'c' || int8send(r.seq + 1) || int8send(p_tx)
-                             || xid8send(v_xid) || timestamptz_send(v_at) || int8send(s.epoch) || int8send(v_token) || int4send(s.timeline)
+                             || xid8send(v_xid) || timestamptz_send(v_at) || int8send(g.epoch) || int8send(g.token) || int4send(g.timeline)
                              || int4send(octet_length(v_holder)) || convert_to(v_holder, 'UTF8') || convert_to(r.name, 'UTF8'))
-         where f.id = r.id
-        returning hash into v_hash;
-        insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
-        select r.id, 'c', r.seq + 1, r.seq + 1, p_tx, v_xid, v_at, v_hash, s.epoch, v_token, s.timeline, v_holder, r.name
-          from {{schema}}.setting where one and coalesce(shard, '') = p_shard; -- behind the update's lock of the table: see claim
+          from (select g.epoch, nextval('{{schema}}.lock_token') as token, g.token as mark, g.max_token_jump, case when k.epoch = g.epoch then k.token else 0 end as granted,
+                       case when g.tells_timeline then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer
+                            else {{schema}}.timeline() end as timeline
+                  from {{schema}}.setting g left join {{schema}}.lock k on k.resource = r.name
+                 where g.one and coalesce(g.shard, '') = p_shard and k.session is null -- mutant: own-claim-of-what-is-owned
+                   and not exists (select from {{schema}}.lock_waiter w where w.resource = r.name) -- mutant: own-claim-of-what-is-awaited
+                offset 0) g
+         where f.id = r.id and g.token > g.granted and (g.epoch, g.token) > (r.epoch, r.token) -- mutant: own-claim-below-the-fence
+           and g.mark > 0 and g.token <= g.mark + g.max_token_jump / 1024
+        returning f.epoch, f.token, f.timeline, f.hash into s;
         if not found then
             perform {{schema}}.check_shard(p_shard);
+            if exists (select from {{schema}}.lock k where k.resource = v_name and k.session is not null)
+               or exists (select from {{schema}}.lock_waiter w where w.resource = v_name) then
+                raise exception 'fencekit: the resource is owned or awaited' using errcode = 'ZF018';
+            end if;
+            exit; -- the mark or the sequence is to be raised
         end if;
-        v_answers[i] := concat_ws(' ', r.id, s.epoch, v_token, r.seq + 1);
+        insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
+        values (r.id, 'c', r.seq + 1, r.seq + 1, p_tx, v_xid, v_at, s.hash, s.epoch, s.token, s.timeline, v_holder, r.name);
+        v_answers[i] := concat_ws(' ', r.id, s.epoch, s.token, r.seq + 1);
         v_guarded := v_guarded || v_name || E'\n';
     end loop;
     if cardinality(array_remove(v_answers, null)) = n is not true then
-        raise exception 'fencekit: a resource has no fence yet, or the mark is to be raised' using errcode = 'ZF017';
+        raise exception 'fencekit: a resource has no fence yet, or the mark or the sequence is to be raised' using errcode = 'ZF017';
     end if;
-    perform set_config('fencekit.guarded', v_guarded, true); -- for note_write
+    v_done := set_config('fencekit.guarded', v_guarded, true) is null; -- for note_write
     return array_to_string(v_answers, ' ');
 end $$;
 
@@ -469,13 +489,12 @@ language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off 
 begin
     return query
     select concat_ws(' ', l.pid, l.virtualtransaction, a.query_start, c.bytes_processed)
-      from {{schema}}.resource r
+      from (select convert_from(decode(h, 'hex'), 'UTF8') from unnest(p_names) h) r (name)
       join pg_locks l
-        on l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ExclusiveLock' and l.classid::bigint = r.id and l.objid::bigint = (r.token & 2147483647)
+        on l.locktype = 'advisory' and l.objsubid = 2 and l.granted and l.classid::bigint = {{schema}}.name_key(r.name)::bigint + 4294967296 and l.objid::bigint = 0
        and l.database = (select d.oid from pg_database d where d.datname = current_database())
       join pg_stat_activity a on a.pid = l.pid and a.state = 'active' and a.wait_event = 'ClientRead'
-      left join pg_stat_progress_copy c on c.pid = l.pid
-     where r.name = any (array(select convert_from(decode(h, 'hex'), 'UTF8') from unnest(p_names) h));
+      left join pg_stat_progress_copy c on c.pid = l.pid;
 end $$;
 
 -- evict_here terminates those of them whose clients send nothing for p_silent_ms. It runs with the caller's rights, by
