@@ -95,17 +95,14 @@ type memory struct {
 	mu     sync.Mutex
 	seen   map[string]past
 	before map[string]past
-	doubts map[string]doubt
-	// unknown has the highest grant of each resource that has left an outcome unknown, until a higher one has claimed.
-	// They are few, so they need no bound.
-	unknown map[string]fence.Grant
+	doubts map[string]doubt // few, so they need no bound
 }
 
 // past is what was seen of a resource. It lets the next claim notice lost writes.
 type past struct {
 	at         storage.Position // of the fence; zero if unknown
 	superseder *fence.Grant     // of this process's last grant; or nil
-	still      *storage.Claim   // of the fence, if two reads without a lock in a row have found it there
+	still      *storage.Claim   // of the fence, without a position: two reads without a lock in a row have found it at at
 	alone      int              // how many calls in a row claimed by themselves and found that nothing had moved the fence since
 }
 
@@ -113,7 +110,7 @@ type past struct {
 const keepAfter = 8
 
 func newMemory() *memory {
-	return &memory{seen: map[string]past{}, doubts: map[string]doubt{}, unknown: map[string]fence.Grant{}}
+	return &memory{seen: map[string]past{}, doubts: map[string]doubt{}}
 }
 
 func (m *memory) of(resource string) past {
@@ -147,6 +144,7 @@ func (m *memory) note(s *grantState) {
 		p.still = nil
 	case p.still == nil:
 		claim := s.claim
+		claim.Position = storage.Position{}
 		p.still = &claim
 	}
 	switch {
@@ -155,13 +153,8 @@ func (m *memory) note(s *grantState) {
 	case s.own, s.awaited, s.claim.Looked && p.at != before:
 		p.alone = 0
 	}
-	if s.claimed { // no transaction of a lower grant can commit any more
-		if m.doubts[resource].claim.Grant.Compare(s.claim.Grant) < 0 {
-			delete(m.doubts, resource)
-		}
-		if m.unknown[resource].Compare(s.claim.Grant) < 0 {
-			delete(m.unknown, resource)
-		}
+	if s.claimed && m.doubts[resource].claim.Grant.Compare(s.claim.Grant) < 0 {
+		delete(m.doubts, resource) // no transaction of a lower grant can commit any more
 	}
 	if s.line != nil {
 		p.superseder = nil
@@ -183,21 +176,11 @@ func (m *memory) givenUp(states ...*grantState) {
 	}
 }
 
-func (m *memory) leaveUnknown(states grantStates) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, s := range states {
-		if g := s.claim.Grant; m.unknown[g.Resource].Compare(g) < 0 {
-			m.unknown[g.Resource] = g
-		}
-	}
-}
-
 // inDoubt reports whether a COMMIT of this process may still arrive although g has the fence.
 func (m *memory) inDoubt(g fence.Grant) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.unknown[g.Resource].Compare(g) >= 0
+	return m.doubts[g.Resource].claim.Grant.Compare(g) >= 0
 }
 
 type doubt struct {
@@ -205,9 +188,9 @@ type doubt struct {
 	err   *UnknownOutcomeError
 }
 
-// leaveDoubt keeps a transaction in doubt: no other call begins under its grants before it is settled (G6). The
-// last one of each resource is enough: once it is settled, the fence has passed the others' positions. They are
-// few, so they need no bound.
+// leaveDoubt keeps a transaction in doubt: no other call begins under its grants, or reads without a lock, before it is
+// settled (G6). The last one of each resource is enough: once it is settled, the fence has passed the others'
+// positions.
 func (m *memory) leaveDoubt(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -239,7 +239,7 @@ var guardMutants = []Mutant{
 	{"commit-ends-with-the-callers-context", "G4", "guard", "TestDo_CancellationDuringCommitHasNoEffect",
 		`	detached := ctx`},
 	{"commit-without-a-bound", "G4", "guard", "TestUnknown_CommitIsBoundedByItsOwnTimeout",
-		`	claims, err := txn.Commit(&commitContext{Context: detached, until: time.Now().Add(100 * g.cfg.StoreTimeout)}, moves)`},
+		`	bounded, cancel := context.WithTimeout(detached, 100*g.cfg.StoreTimeout)`},
 	{"doubt-is-taken-for-failure", "G4", "guard", "TestDoubt_AppliedIsSuccess",
 		`	if doubt, ok := errors.AsType[*storage.InDoubtError](err); ok && false {`},
 	{"doubt-is-taken-for-success", "G4", "guard", "TestDoubt_NotAppliedIsAnErrorAndStaysSo",
