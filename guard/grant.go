@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -95,7 +94,7 @@ type memory struct {
 	mu     sync.Mutex
 	seen   map[string]past
 	before map[string]past
-	doubts map[string]doubt // few, so they need no bound
+	doubts map[string][]doubt // few, so they need no bound
 }
 
 // past is what was seen of a resource. It lets the next claim notice lost writes.
@@ -110,7 +109,7 @@ type past struct {
 const keepAfter = 8
 
 func newMemory() *memory {
-	return &memory{seen: map[string]past{}, doubts: map[string]doubt{}}
+	return &memory{seen: map[string]past{}, doubts: map[string][]doubt{}}
 }
 
 func (m *memory) of(resource string) past {
@@ -153,8 +152,8 @@ func (m *memory) note(s *grantState) {
 	case s.own, s.awaited, s.claim.Looked && p.at != before:
 		p.alone = 0
 	}
-	if s.claimed && m.doubts[resource].claim.Grant.Compare(s.claim.Grant) < 0 {
-		delete(m.doubts, resource) // no transaction of a lower grant can commit any more
+	if s.claimed { // no transaction of a lower grant can commit any more
+		m.dropDoubts(resource, func(d doubt) bool { return d.grant.Compare(s.claim.Grant) < 0 })
 	}
 	if s.line != nil {
 		p.superseder = nil
@@ -180,44 +179,47 @@ func (m *memory) givenUp(states ...*grantState) {
 func (m *memory) inDoubt(g fence.Grant) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.doubts[g.Resource].claim.Grant.Compare(g) >= 0
+	return slices.ContainsFunc(m.doubts[g.Resource], func(d doubt) bool { return d.grant.Compare(g) >= 0 })
 }
 
 type doubt struct {
-	claim storage.Claim
+	grant fence.Grant
 	err   *UnknownOutcomeError
 }
 
 // leaveDoubt keeps a transaction in doubt: no other call begins under its grants, or reads without a lock, before it is
-// settled (G6). The last one of each resource is enough: once it is settled, the fence has passed the others'
-// positions.
+// settled (G6). An earlier one stays: if the later one made its own claim, and took no effect, it ruled nothing out.
 func (m *memory) leaveDoubt(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range err.inDoubt.Claims {
-		before := m.doubts[c.Grant.Resource].claim
-		if cmp.Or(before.Grant.Compare(c.Grant), cmp.Compare(before.Seq, c.Seq)) < 0 {
-			m.doubts[c.Grant.Resource] = doubt{c, err}
-		}
+		m.doubts[c.Grant.Resource] = append(m.doubts[c.Grant.Resource], doubt{c.Grant, err})
 	}
 }
 
 func (m *memory) doubtUnder(s *grantState) *UnknownOutcomeError {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := m.doubts[s.claim.Grant.Resource]
-	if d.claim.Grant != s.claim.Grant { // mutant: doubt-of-a-lease-is-not-inherited
-		return nil
+	for _, d := range m.doubts[s.claim.Grant.Resource] {
+		if d.grant == s.claim.Grant { // mutant: doubt-of-a-lease-is-not-inherited
+			return d.err
+		}
 	}
-	return d.err
+	return nil
 }
 
 func (m *memory) settled(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range err.inDoubt.Claims {
-		if m.doubts[c.Grant.Resource].err == err {
-			delete(m.doubts, c.Grant.Resource)
-		}
+		m.dropDoubts(c.Grant.Resource, func(d doubt) bool { return d.err == err })
+	}
+}
+
+func (m *memory) dropDoubts(resource string, gone func(doubt) bool) {
+	if left := slices.DeleteFunc(m.doubts[resource], gone); len(left) > 0 {
+		m.doubts[resource] = left
+	} else {
+		delete(m.doubts, resource)
 	}
 }
