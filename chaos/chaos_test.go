@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { Main(m) }
 // families run in .ci/run, and in the tests of examples; "make chaos" runs them all.
 func TestRun_FencekitHoldsWhereControlsBreak(t *testing.T) {
 	Test(t, Config{
-		Scenarios: []string{"stop-the-world", "partitions", "crashes", "lock-service", "lost-lock", "unhindered-writer", "answers"},
+		Scenarios: []string{"partitions", "crashes", "lock-service", "lost-lock", "unhindered-writer", "answers"},
 		Groups:    []string{Fenced, "etcd-mutex", "postgres-advisory"},
 		Parallel:  2,
 	})

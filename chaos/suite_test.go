@@ -117,7 +117,7 @@ func TestConfig_SaysWhatIsWrong(t *testing.T) {
 		"Dir is missing":                 {},
 		`"pausen" matches none`:          {Dir: "d", Scenarios: []string{"pauses", "pausen"}},
 		"of the groups: fenced, no-lock": {Dir: "d", Groups: []string{"mutex"}},
-		"with none of these controls":    {Dir: "d", Scenarios: []string{"stop-the-world"}, Groups: []string{"no-lock"}},
+		"with none of these controls":    {Dir: "d", Scenarios: []string{"crashes"}, Groups: []string{"no-lock"}},
 		"Seeds is -1":                    {Dir: "d", Seeds: -1},
 		"Duration is -1s":                {Dir: "d", Duration: -time.Second},
 	} {

@@ -27,9 +27,9 @@ type Runner[Tx any] interface {
 }
 
 // Do claims a grant of each resource (G1), before the transaction or in it, runs fn in the transaction, and commits.
-// fn reads, decides and writes through tx: no earlier holder can commit any more, and if tx commits, no later one has claimed (G3). fn runs on
-// the calling goroutine, at most once unless [Retryable] is given. A [*Guard] acquires the grants; any other
-// [Runner] must have them, and the transaction commits under all of its grants or not at all.
+// fn reads, decides and writes through tx: no earlier holder can commit any more, and if tx commits, no later one has
+// claimed (G3). fn runs on the calling goroutine, at most once unless [Retryable] is given. A [*Guard] acquires the
+// grants; any other [Runner] must have them, and the transaction commits under all of its grants or not at all.
 //
 // If Do returns nil, fn's work took effect. After [ErrUnknownOutcome] that could not be learned. After any other
 // error it took no effect and never will (G4), except that what fn itself commits stays and makes Do return

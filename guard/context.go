@@ -152,35 +152,6 @@ func (c *runContext) finish(cause error) {
 	c.end(cause)
 }
 
-// commitContext has a context's values, and ends at a time of its own. It takes a timer only for who asks, which is cheap
-// with its method AfterFunc.
-type commitContext struct {
-	context.Context // without an end
-	until           time.Time
-	timed           sync.Once
-	done            chan struct{}
-}
-
-func (c *commitContext) Deadline() (time.Time, bool) { return c.until, true }
-func (c *commitContext) AfterFunc(f func()) (stop func() bool) {
-	return time.AfterFunc(time.Until(c.until), f).Stop
-}
-
-func (c *commitContext) Done() <-chan struct{} {
-	c.timed.Do(func() {
-		c.done = make(chan struct{})
-		c.AfterFunc(func() { close(c.done) })
-	})
-	return c.done
-}
-
-func (c *commitContext) Err() error {
-	if time.Now().Before(c.until) {
-		return nil
-	}
-	return context.DeadlineExceeded
-}
-
 type grantsKey struct{}
 
 // Grants returns the grants that a function of [Do], [Value], [Exec] or [Hold] runs under, in order of their

@@ -22,7 +22,7 @@ const (
 	MaxResources = maxResources
 	MaxResultLen = maxResultLen
 	MaxOpIDLen   = maxOpIDLen
-	MaxOvertaken = maxOvertaken
+	LockFreeRuns = lockFreeRuns
 	MaxSeen      = maxSeen
 )
 

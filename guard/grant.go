@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -95,17 +94,14 @@ type memory struct {
 	mu     sync.Mutex
 	seen   map[string]past
 	before map[string]past
-	doubts map[string]doubt
-	// unknown has the highest grant of each resource that has left an outcome unknown, until a higher one has claimed.
-	// They are few, so they need no bound.
-	unknown map[string]fence.Grant
+	doubts map[string][]doubt // few, so they need no bound
 }
 
 // past is what was seen of a resource. It lets the next claim notice lost writes.
 type past struct {
 	at         storage.Position // of the fence; zero if unknown
 	superseder *fence.Grant     // of this process's last grant; or nil
-	still      *storage.Claim   // of the fence, if two reads without a lock in a row have found it there
+	still      *storage.Claim   // of the fence, without a position: two reads without a lock in a row have found it at at
 	alone      int              // how many calls in a row claimed by themselves and found that nothing had moved the fence since
 }
 
@@ -113,7 +109,7 @@ type past struct {
 const keepAfter = 8
 
 func newMemory() *memory {
-	return &memory{seen: map[string]past{}, doubts: map[string]doubt{}, unknown: map[string]fence.Grant{}}
+	return &memory{seen: map[string]past{}, doubts: map[string][]doubt{}}
 }
 
 func (m *memory) of(resource string) past {
@@ -147,6 +143,7 @@ func (m *memory) note(s *grantState) {
 		p.still = nil
 	case p.still == nil:
 		claim := s.claim
+		claim.Position = storage.Position{}
 		p.still = &claim
 	}
 	switch {
@@ -156,12 +153,7 @@ func (m *memory) note(s *grantState) {
 		p.alone = 0
 	}
 	if s.claimed { // no transaction of a lower grant can commit any more
-		if m.doubts[resource].claim.Grant.Compare(s.claim.Grant) < 0 {
-			delete(m.doubts, resource)
-		}
-		if m.unknown[resource].Compare(s.claim.Grant) < 0 {
-			delete(m.unknown, resource)
-		}
+		m.dropDoubts(resource, func(d doubt) bool { return d.grant.Compare(s.claim.Grant) < 0 })
 	}
 	if s.line != nil {
 		p.superseder = nil
@@ -183,58 +175,51 @@ func (m *memory) givenUp(states ...*grantState) {
 	}
 }
 
-func (m *memory) leaveUnknown(states grantStates) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, s := range states {
-		if g := s.claim.Grant; m.unknown[g.Resource].Compare(g) < 0 {
-			m.unknown[g.Resource] = g
-		}
-	}
-}
-
 // inDoubt reports whether a COMMIT of this process may still arrive although g has the fence.
 func (m *memory) inDoubt(g fence.Grant) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.unknown[g.Resource].Compare(g) >= 0
+	return slices.ContainsFunc(m.doubts[g.Resource], func(d doubt) bool { return d.grant.Compare(g) >= 0 })
 }
 
 type doubt struct {
-	claim storage.Claim
+	grant fence.Grant
 	err   *UnknownOutcomeError
 }
 
-// leaveDoubt keeps a transaction in doubt: no other call begins under its grants before it is settled (G6). The
-// last one of each resource is enough: once it is settled, the fence has passed the others' positions. They are
-// few, so they need no bound.
+// leaveDoubt keeps a transaction in doubt: no other call begins under its grants, or reads without a lock, before it is
+// settled (G6). An earlier one stays: if the later one made its own claim, and took no effect, it ruled nothing out.
 func (m *memory) leaveDoubt(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range err.inDoubt.Claims {
-		before := m.doubts[c.Grant.Resource].claim
-		if cmp.Or(before.Grant.Compare(c.Grant), cmp.Compare(before.Seq, c.Seq)) < 0 {
-			m.doubts[c.Grant.Resource] = doubt{c, err}
-		}
+		m.doubts[c.Grant.Resource] = append(m.doubts[c.Grant.Resource], doubt{c.Grant, err})
 	}
 }
 
 func (m *memory) doubtUnder(s *grantState) *UnknownOutcomeError {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := m.doubts[s.claim.Grant.Resource]
-	if d.claim.Grant != s.claim.Grant { // mutant: doubt-of-a-lease-is-not-inherited
-		return nil
+	for _, d := range m.doubts[s.claim.Grant.Resource] {
+		if d.grant == s.claim.Grant { // mutant: doubt-of-a-lease-is-not-inherited
+			return d.err
+		}
 	}
-	return d.err
+	return nil
 }
 
 func (m *memory) settled(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range err.inDoubt.Claims {
-		if m.doubts[c.Grant.Resource].err == err {
-			delete(m.doubts, c.Grant.Resource)
-		}
+		m.dropDoubts(c.Grant.Resource, func(d doubt) bool { return d.err == err })
+	}
+}
+
+func (m *memory) dropDoubts(resource string, gone func(doubt) bool) {
+	if left := slices.DeleteFunc(m.doubts[resource], gone); len(left) > 0 {
+		m.doubts[resource] = left
+	} else {
+		delete(m.doubts, resource)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,4 +30,21 @@ func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
 		}
 		require.Empty(t, all.byResource)
 	}
+}
+
+// A transaction that made its own claim, and took no effect, has ruled out no COMMIT of before.
+func TestMemory_ADoubtOutlastsALaterOneThatIsSettled(t *testing.T) {
+	m := newMemory()
+	doubt := func(token fence.Token) *UnknownOutcomeError {
+		claim := storage.Claim{Grant: fence.Grant{Resource: "r", Epoch: 1, Token: token}}
+		err := &UnknownOutcomeError{inDoubt: storage.InDoubt{Claims: []storage.Claim{claim}}}
+		m.leaveDoubt(err)
+		return err
+	}
+	lease := doubt(5).inDoubt.Claims[0].Grant
+	m.settled(doubt(6))
+	require.True(t, m.inDoubt(lease))
+	m.givenUp(&grantState{claim: storage.Claim{Grant: fence.Grant{Resource: "r", Epoch: 1, Token: 7}}, claimed: true})
+	require.False(t, m.inDoubt(lease))
+	require.Empty(t, m.doubts)
 }

@@ -154,7 +154,7 @@ func TestReadOnly_OvertakenAgainAndAgainTakesTheLock(t *testing.T) {
 			}
 			return want
 		}, guard.ReadOnly(), guard.Retryable()), want)
-		require.Equal(t, guard.MaxOvertaken+1, runs)
+		require.Equal(t, guard.LockFreeRuns+1, runs)
 		require.Equal(t, first, second)
 		rejections, err := w.store.Rejections(t.Context(), sku, 10)
 		require.NoError(t, err)

@@ -75,8 +75,8 @@ func (c *call[Tx]) runAlone() error {
 	}
 }
 
-// maxOvertaken is how often moves may overtake a read without a lock before it takes the lock.
-const maxOvertaken = 3
+// lockFreeRuns is how often a read runs without a lock, and is overtaken by moves, before it takes the lock.
+const lockFreeRuns = 3
 
 // runRead reads what the process doesn't own without a lock, unless moves overtake it again and again. What failed may
 // have failed because it saw two positions, so that counts only if nothing has moved.
@@ -89,7 +89,7 @@ func (c *call[Tx]) runRead() error {
 		return c.runAlone()
 	}
 	looked, err := c.look(true)
-	for n := 0; n < maxOvertaken && len(looked) > 0; n++ {
+	for n := 0; n < lockFreeRuns && len(looked) > 0; n++ {
 		c.states, c.Grants = looked, nil
 		c.Runs++
 		err := c.begins(bounds{limit: c.guard.cfg.MaxRun}).run()
@@ -124,10 +124,11 @@ func (c *call[Tx]) look(guess bool) (grantStates, error) {
 	claims := make([]storage.Claim, len(c.Resources))
 	for i, resource := range c.Resources {
 		past := g.memory.of(resource)
-		claims[i].Grant.Resource, claims[i].Position = resource, past.at
+		claims[i].Grant.Resource = resource
 		if guess = guess && past.still != nil; guess {
 			claims[i] = *past.still
 		}
+		claims[i].Position = past.at
 	}
 	if !guess {
 		step := g.lines.newContext(c.ctx, nil)
@@ -253,20 +254,22 @@ func (c *call[Tx]) begins(b bounds) *transaction[Tx] {
 }
 
 func (t *transaction[Tx]) run() (err error) {
-	c := t.leader
-	begin := t.begin
-	if t.states[0].own {
+	c, begin, own := t.leader, t.begin, t.states[0].own
+	if own {
 		begin = t.beginOwn
 		defer func() { t.noteOwn(err) }()
 	}
 	grants := c.Grants
-	if grants == nil || t.states[0].own { // it has none yet, or reads without
+	if grants == nil || own { // it has none yet, or reads without
 		grants = t.states.grants()
 	}
 	run := c.guard.lines.newContext(c.ctx, grants)
 	defer run.finish(nil)
-	if c.once != nil && !t.states[0].own {
-		if repeated, err := c.recall(run, nil); repeated || err != nil {
+	if c.once != nil && !own {
+		before := func(ctx context.Context, key storage.OnceKey) ([]byte, bool, error) {
+			return c.guard.store.Recall(ctx, key, c.states.claims()...)
+		}
+		if repeated, err := c.recall(run, before); repeated || err != nil {
 			return err
 		}
 	}
@@ -275,8 +278,8 @@ func (t *transaction[Tx]) run() (err error) {
 		return err
 	}
 	defer txn.Rollback(c.ctx) // also after a panic; after a COMMIT it does nothing
-	if own, ok := txn.(storage.OwnTxn[Tx]); ok && c.once != nil && t.states[0].own {
-		if repeated, err := c.recall(run, own); repeated || err != nil {
+	if c.once != nil && own {
+		if repeated, err := c.recall(run, txn.(storage.OwnTxn[Tx]).Recall); repeated || err != nil {
 			return err
 		}
 	}
@@ -294,17 +297,11 @@ func (t *transaction[Tx]) run() (err error) {
 	return c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
 }
 
-// recall decodes a kept result: behind the transaction's own claims, or before it. The store has compared the
-// positions, or committed the claims, so the result is durable and not a superseded grant's.
-func (c *call[Tx]) recall(run *runContext, own storage.OwnTxn[Tx]) (repeated bool, err error) {
+// recall decodes a kept result. The store has compared the positions, or committed the transaction's own claims, so the
+// result is durable and not a superseded grant's.
+func (c *call[Tx]) recall(run *runContext, recall func(context.Context, storage.OnceKey) ([]byte, bool, error)) (repeated bool, err error) {
 	defer c.guard.bound(run).Stop()
-	var result []byte
-	var found bool
-	if own != nil {
-		result, found, err = own.Recall(run, *c.once)
-	} else {
-		result, found, err = c.guard.store.Recall(run, *c.once, c.states.claims()...)
-	}
+	result, found, err := recall(run, *c.once)
 	for _, s := range c.states {
 		s.claimed = s.claimed || found
 	}
@@ -525,7 +522,9 @@ func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.
 	for _, s := range states {
 		s.claimed = false // until the outcome is known, the position isn't
 	}
-	claims, err := txn.Commit(&commitContext{Context: detached, until: time.Now().Add(g.cfg.StoreTimeout)}, moves) // mutant: commit-without-a-bound
+	bounded, cancel := context.WithTimeout(detached, g.cfg.StoreTimeout) // mutant: commit-without-a-bound
+	defer cancel()
+	claims, err := txn.Commit(bounded, moves)
 	if err == nil {
 		for i, s := range states {
 			s.moved(claims[i])
@@ -555,9 +554,7 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 	unknown := &UnknownOutcomeError{
 		Record: o.Record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, inDoubt: doubt.InDoubt, resolve: g.store.Resolve,
 	}
-	if states[0].line == nil {
-		g.memory.leaveDoubt(unknown)
-	}
+	g.memory.leaveDoubt(unknown)
 	start := time.Now()
 	for tries := 1; ; tries++ {
 		applied, err := g.store.Resolve(ctx, doubt.InDoubt)
@@ -580,7 +577,6 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 			for _, s := range states {
 				s.unresolved, s.unreported = unknown, true
 			}
-			g.memory.leaveUnknown(states)
 			g.report.unknown(ctx, unknown, time.Since(start))
 			return unknown
 		}

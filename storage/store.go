@@ -144,11 +144,21 @@ type Kept struct {
 
 // CheckClaims returns why claims are invalid, whatever the fences say.
 func CheckClaims(claims []Claim) error {
+	for _, c := range claims {
+		if err := c.Grant.Validate(); err != nil {
+			return err
+		}
+	}
+	return CheckResources(claims)
+}
+
+// CheckResources is CheckClaims for Look and BeginOwn, whose grants are names of resources.
+func CheckResources(claims []Claim) error {
 	if len(claims) == 0 {
 		return fmt.Errorf("%w: no claims", fence.ErrInvalid)
 	}
 	for i, c := range claims {
-		if err := c.Grant.Validate(); err != nil {
+		if err := fence.ValidateResource(c.Grant.Resource); err != nil {
 			return err
 		}
 		if slices.ContainsFunc(claims[:i], func(other Claim) bool { return other.Grant.Resource == c.Grant.Resource }) {

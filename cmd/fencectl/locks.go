@@ -23,13 +23,10 @@ import (
 func newLocks() *cobra.Command {
 	l := &locksFlags{database: databaseFlags{timeout: 30 * time.Second}}
 	list := newCommand("locks list", func(cmd *cobra.Command, _ []string) error { return locksList(cmd, l) })
-	watch := newCommand("locks watch", func(cmd *cobra.Command, _ []string) error { return locksWatch(cmd, l) })
-	for _, cmd := range []*cobra.Command{list, watch} {
-		cmd.Flags().StringVar(&l.resources, "resource", "*", "only resources that match this, with * and ?")
-	}
+	list.Flags().StringVar(&l.resources, "resource", "*", "only resources that match this, with * and ?")
 	queue := newCommand("locks queue", func(cmd *cobra.Command, args []string) error { return locksQueue(cmd, l, args[0]) })
 	evictions := newCommand("locks evictions", func(cmd *cobra.Command, _ []string) error { return locksEvictions(cmd, l) })
-	return connected(l, newCommand("locks", nil), list, queue, watch, newLocksEvict(l), evictions)
+	return connected(l, newCommand("locks", nil), list, queue, newLocksEvict(l), evictions)
 }
 
 type locksFlags struct {
@@ -182,55 +179,6 @@ func locksEvictions(cmd *cobra.Command, l *locksFlags) error {
 		return err
 	}
 	return cli.Write(cmd, rows)
-}
-
-type lockChange struct {
-	At       time.Time        `json:"at"`
-	Change   locks.ChangeKind `json:"change"`
-	Resource string           `json:"resource"`
-	Token    fence.Token      `json:"token,omitempty"`
-	Epoch    int64            `json:"epoch,omitempty"`
-	Holder   string           `json:"holder"`
-}
-
-// locksWatch follows the locks alone. Claims could NOTIFY what the database says; but Postgres takes one
-// lock for its whole queue of notifications at commit, so all claims would commit one by one.
-func locksWatch(cmd *cobra.Command, l *locksFlags) error {
-	ctx, matches := cmd.Context(), glob.Matcher(l.resources)
-	err := l.with(ctx, &l.database, func(ctx context.Context, service lockService) error {
-		all, err := service.Locks(ctx)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(all.Queues, func(lock locks.Lock) bool { return matches(lock.Resource) }) {
-			sayFree(cmd, nothingOf(l.resources), service)
-		}
-		return service.Watch(ctx, func(c locks.Change) error {
-			if !matches(c.Grant.Resource) {
-				return nil
-			}
-			g := c.Grant
-			return writeChange(cmd, lockChange{time.Now().UTC(), c.Kind, g.Resource, g.Token, g.Epoch, g.Holder})
-		})
-	})
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// writeChange writes a line. One of a table can't know the width of those to come.
-func writeChange(cmd *cobra.Command, c lockChange) error {
-	to := cmd.OutOrStdout()
-	if cli.AsJSON(cmd) {
-		return cli.WriteLines(to, slices.Values([]lockChange{c}))
-	}
-	token := "no token"
-	if c.Token > 0 {
-		token = "token " + c.Token.String()
-	}
-	_, err := fmt.Fprintf(cli.Visible(to), "%s  %-11s  %s  %s  %s\n", c.At.Format(time.RFC3339), c.Change, c.Resource, token, c.Holder)
-	return err
 }
 
 type lockState struct {

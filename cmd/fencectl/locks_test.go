@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -253,7 +251,7 @@ func TestLocks_InADatabaseThatCantShowThem(t *testing.T) {
 		require.NoError(t, err)
 	})
 	evict := []string{"locks", "evict", "r", "--expected-token", "1", "--reason", "x"}
-	reads := [][]string{{"locks", "list"}, {"locks", "queue", "r"}, {"locks", "watch"}, {"locks", "evictions"}}
+	reads := [][]string{{"locks", "list"}, {"locks", "queue", "r"}, {"locks", "evictions"}}
 	all := append(reads, evict, []string{"exec", "r"})
 	for _, args := range all {
 		run := func(dsn string) clitest.Ending {
@@ -318,56 +316,6 @@ func TestAheadOf_TakesLaterGrantsForWhatTheyAre(t *testing.T) {
 	now.Queues[0].Queue[0] = at(1, 6, "a")
 	require.True(t, aheadOf(now, "r", f))
 	require.True(t, aheadOf(locks.Locks{Epoch: 1, Revision: 6}, "r", f))
-}
-
-func TestLocksWatch_WritesALineForEachChange(t *testing.T) {
-	onEach(t, func(t *testing.T, w world) {
-		l := w.newLocker()
-		held, err := l.Acquire(t.Context(), "sku/42")
-		require.NoError(t, err)
-		_, err = l.Acquire(t.Context(), "hidden")
-		require.NoError(t, err)
-		start := func(format string) (*bufio.Scanner, func() int) {
-			cmd := clitest.Child(t, nil, append([]string{"locks", "watch", "-o", format, "--resource", "sku/*"}, w.flags...)...)
-			stdout, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			return bufio.NewScanner(stdout), func() int {
-				require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-				return clitest.ExitCode(t, cmd.Wait)
-			}
-		}
-		lines, endLines := start("json")
-		text, endText := start("table")
-		expect := func(kind locks.ChangeKind, token fence.Token, holder string) {
-			t.Helper()
-			var c lockChange
-			require.NoError(t, json.Unmarshal([]byte(next(t, lines)), &c))
-			require.Equal(t, lockChange{c.At, kind, "sku/42", token, c.Epoch, holder}, c)
-			require.WithinDuration(t, time.Now(), c.At, time.Minute)
-			require.Equal(t, string(kind), strings.TrimSpace(strings.Split(next(t, text), "  ")[1]))
-		}
-		expect(locks.ChangeHolds, held.Grant().Token, held.Grant().Holder)
-		none := clitest.Child(t, nil, append([]string{"locks", "watch", "--resource", "none"}, w.flags...)...)
-		stderr, err := none.StderrPipe()
-		require.NoError(t, err)
-		require.NoError(t, none.Start())
-		require.Equal(t, `nothing that matches "none" is held or waited for `+w.place, next(t, bufio.NewScanner(stderr)))
-		require.NoError(t, none.Process.Signal(syscall.SIGINT))
-		require.Equal(t, cli.ExitOK, clitest.ExitCode(t, none.Wait))
-
-		waiting := acquireBehind(t, w.newLocker(), "sku/42", 1, w.flags)
-		waits := queued(t, "sku/42", w.flags)[1]
-		expect(locks.ChangeWaits, waits.Token, waits.Holder)
-		require.NoError(t, held.Release(t.Context()))
-		then := <-waiting
-		expect(locks.ChangeReleased, held.Grant().Token, held.Grant().Holder)
-		expect(locks.ChangeHolds, then.Grant().Token, waits.Holder)
-		require.NoError(t, then.Release(t.Context()))
-		expect(locks.ChangeReleased, then.Grant().Token, waits.Holder)
-		require.Equal(t, cli.ExitOK, endLines())
-		require.Equal(t, cli.ExitOK, endText())
-	})
 }
 
 func TestLocksEvict_TakesTheLockFromItsHolderOnly(t *testing.T) {

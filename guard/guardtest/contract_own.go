@@ -148,6 +148,10 @@ func ownBusy[Tx any](o owner[Tx]) {
 }
 
 func ownUnseen[Tx any](o owner[Tx]) {
+	for _, invalid := range [][]string{nil, {resource, resource}, {""}} {
+		_, err := o.tries(invalid...)
+		o.check(errors.Is(err, fence.ErrInvalid), "%q: want fence.ErrInvalid, got: %v", invalid, err)
+	}
 	first := o.claim(grant(5))
 	seen := o.write(o.set(key, 1), first)
 	ahead, another := seen.Position, seen.Position

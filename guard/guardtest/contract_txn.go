@@ -359,6 +359,10 @@ func lookFinds[Tx any](r *run[Tx]) {
 	}
 	_, err := r.Store.Look(r.ended(), seen...)
 	r.check(errors.Is(err, context.Canceled), "want context.Canceled, got: %v", err)
+	for _, invalid := range [][]storage.Claim{nil, {seen[0], seen[0]}, unseen(grantOf("", 0))} {
+		_, err = r.Store.Look(r.ctx, invalid...)
+		r.check(errors.Is(err, guard.ErrInvalid), "%+v: want guard.ErrInvalid, got: %v", invalid, err)
+	}
 	r.at(a, storage.KindClaim)
 	r.at(b, storage.KindWrite)
 }

@@ -1,11 +1,9 @@
-// Package locks is what tools see of a lock service, whichever it is: queues, what changes in them, and evictions.
+// Package locks is what tools see of a lock service, whichever it is: queues and evictions.
 package locks
 
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -15,10 +13,6 @@ import (
 type Service interface {
 	// Locks reads all queues.
 	Locks(context.Context) (Locks, error)
-
-	// Watch calls each for what is in the queues, and then for what changes, in order, until ctx ends or each fails,
-	// and returns that error. Once it has begun it waits while the service is away.
-	Watch(ctx context.Context, each func(Change) error) error
 
 	// Evict takes a resource from its holder if that has the expected token, and keeps a record for EvictionKept in the
 	// same transaction. The error is a *NotHolderError if another or none holds the resource; fence.ErrInvalid for a
@@ -100,100 +94,4 @@ func (e *NotHolderError) Error() string {
 	}
 	return fmt.Sprintf("fence: nothing was evicted from %s: %s holds it with token %d, and %d was expected",
 		e.Resource, e.Holder.Holder, e.Holder.Token, e.Expected)
-}
-
-// Change says what became of one acquisition.
-type Change struct {
-	Kind  ChangeKind
-	Grant fence.Grant
-}
-
-// ChangeKind says what changed.
-type ChangeKind string
-
-const (
-	ChangeHolds      ChangeKind = "holds"       // the first of its queue now
-	ChangeWaits      ChangeKind = "waits"       // queued behind another
-	ChangeReleased   ChangeKind = "released"    // the holder is gone, and its session lives
-	ChangeGaveUp     ChangeKind = "gave up"     // a waiter is gone, and its session lives
-	ChangeLeaseEnded ChangeKind = "lease ended" // the session ran out or was ended
-)
-
-// Changes finds what has changed between one state of the queues and the next.
-type Changes struct {
-	Each func(Change) error
-	// Lives reports whether the session of an acquisition that is gone goes on.
-	Lives func(Acquisition) (bool, error)
-
-	queues map[string][]Acquisition
-}
-
-// Queue returns the last state of a queue.
-func (c *Changes) Queue(resource string) []Acquisition { return c.queues[resource] }
-
-// All takes over a state of all queues.
-func (c *Changes) All(now []Lock) error {
-	queues := map[string][]Acquisition{}
-	for resource := range c.queues {
-		queues[resource] = nil
-	}
-	for _, lock := range now {
-		queues[lock.Resource] = lock.Queue
-	}
-	for _, resource := range slices.Sorted(maps.Keys(queues)) {
-		if err := c.One(resource, queues[resource]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// One takes over a state of one queue.
-func (c *Changes) One(resource string, now []Acquisition) error {
-	if c.queues == nil {
-		c.queues = map[string][]Acquisition{}
-	}
-	before := c.queues[resource]
-	c.queues[resource] = now
-	if len(now) == 0 {
-		delete(c.queues, resource)
-	}
-	for i, a := range before {
-		if place(now, a) >= 0 {
-			continue
-		}
-		kind := ChangeGaveUp
-		if i == 0 {
-			kind = ChangeReleased
-		}
-		switch lives, err := c.Lives(a); {
-		case err != nil:
-			return err
-		case !lives:
-			kind = ChangeLeaseEnded
-		}
-		if err := c.Each(Change{kind, a.Grant}); err != nil {
-			return err
-		}
-	}
-	for i, a := range now {
-		kind, was := ChangeWaits, place(before, a)
-		if was == i || was > 0 && i > 0 {
-			continue
-		}
-		if i == 0 {
-			kind = ChangeHolds
-		}
-		if err := c.Each(Change{kind, a.Grant}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// place returns the place of an acquisition, which may have been without a token then.
-func place(queue []Acquisition, a Acquisition) int {
-	return slices.IndexFunc(queue, func(b Acquisition) bool {
-		return b.Key == a.Key && (b.Grant.Token == a.Grant.Token || b.Grant.Token == 0 || a.Grant.Token == 0)
-	})
 }

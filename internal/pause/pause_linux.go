@@ -1,3 +1,5 @@
+// Package pause pauses the calling process at an exact point, as a garbage collector, an operator or a hypervisor might
+// at any point. Another process resumes it.
 package pause
 
 import (
@@ -8,8 +10,6 @@ import (
 	"os"
 	"runtime"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Self stops the whole process with SIGSTOP and returns once it has been sent
@@ -51,10 +51,4 @@ func Stopped(pid int) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// narrow limits a pipe to one page, so that every dump fills it.
-func narrow(pipe uintptr) error {
-	_, err := unix.FcntlInt(pipe, unix.F_SETPIPE_SZ, os.Getpagesize())
-	return err
 }

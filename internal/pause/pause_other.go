@@ -21,6 +21,3 @@ func Stopped(pid int) (bool, error) {
 	}
 	return strings.HasPrefix(strings.TrimSpace(string(out)), "T"), nil
 }
-
-// narrow does nothing: the size of a pipe is fixed, at most 64 KiB on macOS, and every dump is larger.
-func narrow(uintptr) error { return nil }

@@ -19,9 +19,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		child()
 	}
-	if os.Getenv(tickerEnv) != "" {
-		tickForEver()
-	}
 	os.Exit(m.Run())
 }
 

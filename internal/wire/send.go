@@ -55,7 +55,7 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 		pg.Frontend().SendQuery(&pgproto3.Query{String: sql})
 	}
 	// pgconn would set that up for each message.
-	stop := afterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
+	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
 	err := a.receive(pg, sql, len(ahead))
 	if !stop() {
 		interrupted(pg)
@@ -77,14 +77,6 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 		reason = &unansweredError{reason}
 	}
 	return &a, result, reason
-}
-
-// afterFunc is context.AfterFunc, which makes a context even if ctx has a method for it.
-func afterFunc(ctx context.Context, f func()) (stop func() bool) {
-	if own, ok := ctx.(interface{ AfterFunc(func()) func() bool }); ok {
-		return own.AfterFunc(f)
-	}
-	return context.AfterFunc(ctx, f)
 }
 
 type unansweredError struct{ err error }

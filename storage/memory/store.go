@@ -169,6 +169,9 @@ func (s *Store) Look(ctx context.Context, seen ...storage.Claim) ([]storage.Clai
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memory: look: %w", err)
 	}
+	if err := storage.CheckResources(seen); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	claims := make([]storage.Claim, len(seen))

@@ -68,7 +68,7 @@ func (s *Store) Look(ctx context.Context, seen ...storage.Claim) ([]storage.Clai
 		c := &claims[i]
 		var holder []byte
 		if _, err := fmt.Sscanf(strings.Join(row, " "), "%d %d %d %x %d %d", &c.Resource, &c.Grant.Epoch, &c.Grant.Token, &holder, &c.Seq, &c.Tx); err != nil {
-			return nil, errClaimAnswer
+			return nil, errLookAnswer
 		}
 		c.Grant.Resource, c.Grant.Holder, c.Looked = seen[i].Grant.Resource, string(holder), true
 	}
@@ -76,7 +76,7 @@ func (s *Store) Look(ctx context.Context, seen ...storage.Claim) ([]storage.Clai
 }
 
 func (s *Store) usable(ctx context.Context, claims []storage.Claim) error {
-	err := s.cfg.Shard.check(claims)
+	err := cmp.Or(storage.CheckResources(claims), s.cfg.Shard.check(claims))
 	if err == nil && !s.ready.Load() {
 		err = s.Check(ctx)
 	}
@@ -104,9 +104,9 @@ func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Ow
 	for n := 1; err == nil; n++ {
 		var t *txn
 		if t, err = s.beginOwn(ctx, seen); err == nil {
-			return t, slices.Clone(t.claims), nil
+			return t, t.claims, nil
 		}
-		if sqlstate.Of(err) == sqlstate.NoFence && n < tries {
+		if sqlstate.Of(err) == sqlstate.ToCreate && n < tries {
 			_, err = s.transact(ctx, fmt.Sprintf(s.sql.createHere, names), "")
 		}
 		switch sqlstate.Of(err) {
@@ -117,7 +117,7 @@ func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Ow
 			return nil, nil, storage.ErrBusy
 		case sqlstate.Serialization, sqlstate.Deadlock:
 			return nil, nil, storage.ErrBusy
-		case sqlstate.NoFence: // another call is making it, or raising the mark: what that waits for doesn't hold up this one
+		case sqlstate.ToCreate: // another call is making it, or raising the mark: what that waits for doesn't hold up this one
 			select {
 			case <-time.After(statusEvery):
 			case <-ctx.Done():
@@ -200,7 +200,10 @@ func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.
 	return claims, rejections, nil
 }
 
-var errClaimAnswer = errors.New("the answer lacks that of the claim: a pooler in between may have made it up")
+var (
+	errClaimAnswer = errors.New("the answer lacks that of the claim: a pooler in between may have made it up")
+	errLookAnswer  = errors.New("postgres: look: the answer isn't one of positions: a pooler in between may have made it up")
+)
 
 func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, rejections []*storage.RejectedError, err error) {
 	if len(a.Rows) < len(grants) {

@@ -104,10 +104,11 @@ func (t *txn) inDoubt(ctx context.Context, err error) error {
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
 
 func (t *txn) moved() []storage.Claim {
-	for i := range t.claims {
-		t.claims[i].Position = storage.Position{Seq: t.claims[i].Seq + 1, Tx: t.id} // mutant: commit-leaves-the-position
+	claims := slices.Clone(t.claims)
+	for i, c := range claims {
+		claims[i].Position = storage.Position{Seq: c.Seq + 1, Tx: t.id} // mutant: commit-leaves-the-position
 	}
-	return t.claims
+	return claims
 }
 
 type seal struct {
@@ -261,11 +262,11 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	last := append(make([]wire.Statement, 0, len(t.claims)+5), wire.Statement{SQL: endCursors})
 	for _, c := range t.claims {
 		check := wire.Statement{SQL: t.store.sql.readCheck}
-		check.ParamValues = integers(c.Resource, 0, c.Grant.Epoch, int64(c.Grant.Token), 0, c.Seq, int64(c.Tx))
-		check.ParamValues[1], check.ParamValues[4] = nil, appendHex(nil, c.Grant.Holder)
+		var xid []byte
 		if t.xid != "" {
-			check.ParamValues[1] = []byte(t.xid)
+			xid = []byte(t.xid)
 		}
+		check.ParamValues = append(integers(c.Resource, c.Grant.Epoch, int64(c.Grant.Token), c.Seq, int64(c.Tx)), xid, appendHex(nil, c.Grant.Holder))
 		last = append(last, check)
 	}
 	last = append(last, wire.Statement{SQL: endCommit})

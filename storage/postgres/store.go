@@ -185,10 +185,10 @@ type queries struct {
 	// Formats, with text as an expression of text(). Of seal and sealAll only the beginnings.
 	claim, look, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
-	limits, check, checkAll, looked string
-	claimHere                       string
-	createHere, evictHere           string
-	readCheck                       string
+	limits, check, checkAll string
+	checkPrimary, claimHere string
+	createHere, evictHere   string
+	readCheck               string
 
 	after        string // begins what follows COMMIT, in a transaction that can't conflict
 	beforeCommit string
@@ -224,7 +224,7 @@ func newQueries(c Config) queries {
 		createHere: "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
 		check:      check(c, schema),
 		checkAll:   "select " + schema + ".check_fences($1, $2, $3), " + transactionID(c),
-		looked: "select " + limits(c, strconv.FormatInt(ms(c.times.Lock), 10)) + ", case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end, " +
+		checkPrimary: "select " + limits(c, strconv.FormatInt(ms(c.times.Lock), 10)) + ", case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end, " +
 			strings.ReplaceAll(transactionID(c), "$4", "$1"),
 		readCheck:       readCheck(c, schema),
 		after:           "set local transaction isolation level read committed, read only; ",
@@ -296,20 +296,20 @@ func transactionID(c Config) string {
 // readCheck is the read check of the fence $1. At the stricter levels it selects the fence's position and the id of
 // the connection's last committed read. At READ COMMITTED it fails unless the fence is where the parameters say,
 // and the transaction is that of the begin check, is read only, and has written nothing. The transaction's id is
-// $2, or null if unknown, and the answer.
+// $6, or null if unknown, and the answer.
 func readCheck(c Config, schema string) string {
 	if c.Isolation != pgx.ReadCommitted {
 		return "select " + position(schema) + ", pg_catalog.current_setting('fencekit.read', true) from (select) one left join " + schema + ".resource f on f.id operator(pg_catalog.=) $1"
 	}
-	return fmt.Sprintf("select case when pg_catalog.current_setting('fencekit.xid', true) operator(pg_catalog.=) $2::pg_catalog.text"+
+	return fmt.Sprintf("select case when pg_catalog.current_setting('fencekit.xid', true) operator(pg_catalog.=) $6::pg_catalog.text"+
 		" and pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'on' and pg_catalog.pg_current_xact_id_if_assigned() is null"+
-		" then $2::pg_catalog.text else %[1]s.read_xid($2::pg_catalog.text) end,"+
-		" case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text, $6::pg_catalog.int8)"+
-		" when not %[2]s then %[1]s.refuse('%[3]s', $1::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.int8) end"+
+		" then $6::pg_catalog.text else %[1]s.read_xid($6::pg_catalog.text) end,"+
+		" case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8, $7::pg_catalog.text, $4::pg_catalog.int8)"+
+		" when not %[2]s then %[1]s.refuse('%[3]s', $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8) end"+
 		" from (select) one left join %[1]s.resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"+
-		" and f.epoch operator(pg_catalog.=) $3::pg_catalog.int8 and f.token operator(pg_catalog.=) $4::pg_catalog.int8"+
-		" and f.holder operator(pg_catalog.=) pg_catalog.convert_from(pg_catalog.decode($5::pg_catalog.text, 'hex'), 'UTF8')"+
-		" and f.seq operator(pg_catalog.=) $6::pg_catalog.int8 and f.tx operator(pg_catalog.=) $7::pg_catalog.int8",
+		" and f.epoch operator(pg_catalog.=) $2::pg_catalog.int8 and f.token operator(pg_catalog.=) $3::pg_catalog.int8"+
+		" and f.holder operator(pg_catalog.=) pg_catalog.convert_from(pg_catalog.decode($7::pg_catalog.text, 'hex'), 'UTF8')"+
+		" and f.seq operator(pg_catalog.=) $4::pg_catalog.int8 and f.tx operator(pg_catalog.=) $5::pg_catalog.int8",
 		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver)
 }
 
@@ -366,9 +366,9 @@ func appendInteger[T ~int32 | ~int64](b []byte, n T) []byte {
 	return strconv.AppendInt(b, int64(n), 10)
 }
 
-// integers returns each as text.
+// integers returns each as text, with room for two values more.
 func integers(all ...int64) [][]byte {
-	text, values := make([]byte, 0, 20*len(all)), make([][]byte, len(all))
+	text, values := make([]byte, 0, 20*len(all)), make([][]byte, len(all), len(all)+2)
 	for i, n := range all {
 		begin := len(text)
 		text = appendInteger(text, n)

@@ -77,7 +77,7 @@ func (s *Store) begin(ctx context.Context, t *txn, claims []storage.Claim) (stor
 	if err != nil {
 		return nil, s.named(failure.FailedAt("begin", err))
 	}
-	t.store, t.conn, t.claims, t.id = s, conn, slices.Clone(claims), newTxID()
+	t.store, t.conn, t.claims, t.id = s, conn, claims, newTxID()
 	return t, nil
 }
 
@@ -146,10 +146,9 @@ func (t *txn) head() []wire.Statement {
 		begin, id = q.beginReadOnly, []byte(rand.Text())
 	}
 	if c.Looked { // the end compares all; and no eviction may take it for a transaction of that holder
-		return []wire.Statement{{SQL: begin}, {SQL: q.looked, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: [][]byte{id}}}}
+		return []wire.Statement{{SQL: begin}, {SQL: q.checkPrimary, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: [][]byte{id}}}}
 	}
-	values := integers(c.Resource, int64(c.Grant.Token), ms(t.store.cfg.times.Lock), c.Resource, c.Grant.Epoch, int64(c.Grant.Token), 0)
-	values[6] = id
+	values := append(integers(c.Resource, int64(c.Grant.Token), ms(t.store.cfg.times.Lock), c.Resource, c.Grant.Epoch, int64(c.Grant.Token)), id)
 	head := make([]wire.Statement, 3, 3+t.queue.statements)
 	head[0].SQL = begin
 	head[1].SQL, head[1].ParamValues = q.limits, values[:3]
@@ -226,7 +225,8 @@ func (t *txn) noAnswer(n int) error {
 	return fmt.Errorf("%w: no answer within %v (postgres.Config.StatementTimeout is %v, and the network has %v)", storage.ErrStoreUnavailable, t.answerLimit(n), t.store.cfg.StatementTimeout, t.store.cfg.times.Network)
 }
 
-// cause names err if an exchange took too long: its context has ended then, or the connection's own deadline has passed.
+// cause names err if an exchange took too long: its context has ended then, or the connection's own deadline has
+// passed.
 func (t *txn) cause(ctx context.Context, err error) error {
 	switch because := context.Cause(ctx); {
 	case err != nil && errors.Is(because, storage.ErrStoreUnavailable):

@@ -40,12 +40,11 @@ var (
 
 // Operations in transactions that Fencekit doesn't guard.
 var (
-	Bare         = Contender{Name: "bare transaction", Open: transaction(pgx.TxOptions{}, nil, sellReading), Unsafe: noGuard}
-	BareRead     = Contender{Name: "bare READ ONLY transaction", Open: transaction(pgx.TxOptions{AccessMode: pgx.ReadOnly}, nil, look), Unsafe: noCheck}
+	Bare         = Contender{Name: "bare transaction", Open: transaction(pgx.TxOptions{}, sellReading), Unsafe: noGuard}
+	BareRead     = Contender{Name: "bare READ ONLY transaction", Open: transaction(pgx.TxOptions{AccessMode: pgx.ReadOnly}, look), Unsafe: noCheck}
 	AtomicUpdate = Contender{Name: "one atomic UPDATE, no transaction", Open: onPool(update)}
-	ForUpdate    = Contender{Name: "SELECT FOR UPDATE", Open: transaction(pgx.TxOptions{}, nil, sell(lockQty))}
-	AdvisoryLock = Contender{Name: "advisory lock", Open: transaction(pgx.TxOptions{}, nil, sellUnderAdvisoryLock)}
-	Serializable = Contender{Name: "SERIALIZABLE, retried", Open: transaction(pgx.TxOptions{IsoLevel: pgx.Serializable}, isRolledBack, sellReading)}
+	ForUpdate    = Contender{Name: "SELECT FOR UPDATE", Open: transaction(pgx.TxOptions{}, sell(lockQty))}
+	AdvisoryLock = Contender{Name: "advisory lock", Open: transaction(pgx.TxOptions{}, sellUnderAdvisoryLock)}
 	OwnFence     = Contender{Name: "a token compared, counted and recorded, no more", Open: ownFence, Unsafe: noGuarantee}
 )
 
@@ -78,8 +77,6 @@ var (
 var (
 	MutexTx   = locked(Mutex.Name, mutex, noFence)
 	RedsyncTx = locked("redsync", redsyncLock, redisTTL)
-	SetNX1Tx  = locked("Redis SET NX, every 1 ms", setNX(time.Millisecond), redisTTL)
-	SetNX50Tx = locked("Redis SET NX, every 50 ms", setNX(50*time.Millisecond), redisTTL)
 )
 
 // Pools is the contender with several numbers of connections, one of which is its best.

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
 	"github.com/fencekit/fencekit/guard"
@@ -58,23 +57,4 @@ func readBatch(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) erro
 	var b postgres.Batch
 	b.Exec(readQty, item.SKUs[0]).Returning()
 	return guard.Exec(ctx, g, item.Resources, &b, guard.ReadOnly())
-}
-
-// Protected is the contender, under a name, on a table that postgres.Protect protects in enforce mode. It is
-// for keys that don't change.
-func (c Contender) Protected(name string) Contender {
-	open := c.Open
-	c.Name = name
-	c.Open = func(ctx context.Context, t *load.Target) (load.Work, error) {
-		pool, err := pgxpool.New(ctx, t.Postgres)
-		if err != nil {
-			return load.Work{}, err
-		}
-		defer pool.Close()
-		if _, err := postgres.Protect(ctx, pool, "", postgres.Protection{Table: "stock", ResourceExpr: "'sku/' || sku", Mode: postgres.ProtectEnforce}); err != nil {
-			return load.Work{}, err
-		}
-		return open(ctx, t)
-	}
-	return c
 }

@@ -2,7 +2,6 @@ package contender
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"math"
 	"sync"
@@ -155,26 +154,4 @@ func redsyncLock(_ context.Context, t *load.Target) (load.Work, error) {
 		m := locks.NewMutex(name, redsync.WithExpiry(ttl*time.Second), redsync.WithTries(math.MaxInt))
 		return func(ctx context.Context) error { _, err := m.UnlockContext(ctx); return err }, m.LockContext(ctx)
 	}), nil
-}
-
-var deleteOwn = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
-
-// setNX sets a key that expires, unless it is there, and tries again after each pause.
-func setNX(pause time.Duration) load.Open {
-	return func(_ context.Context, t *load.Target) (load.Work, error) {
-		client := newRedis(t)
-		return onLock(t, func(ctx context.Context, _ int, key string) (release, error) {
-			for value := rand.Text(); ; t.Retries.Add(1) {
-				set, err := client.SetNX(ctx, key, value, ttl*time.Second).Result()
-				if set || err != nil {
-					return func(ctx context.Context) error { return deleteOwn.Run(ctx, client, []string{key}, value).Err() }, err
-				}
-				select {
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				case <-time.After(pause):
-				}
-			}
-		}), nil
-	}
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
-	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
@@ -93,25 +91,19 @@ func newPool(ctx context.Context, t *load.Target) (*pgxpool.Pool, error) {
 	return pool, errors.Join(errs...)
 }
 
-func onPool(do func(ctx context.Context, t *load.Target, pool *pgxpool.Pool, item load.Item) error) load.Open {
+func onPool(do func(ctx context.Context, pool *pgxpool.Pool, item load.Item) error) load.Open {
 	return func(ctx context.Context, t *load.Target) (load.Work, error) {
 		pool, err := newPool(ctx, t)
-		return load.Work{Do: func(ctx context.Context, _ int, item load.Item) error { return do(ctx, t, pool, item) }}, err
+		return load.Work{Do: func(ctx context.Context, _ int, item load.Item) error { return do(ctx, pool, item) }}, err
 	}
 }
 
 type operation func(ctx context.Context, tx pgx.Tx, item load.Item) error
 
-// transaction runs an operation in a transaction that nothing guards, and again while repeat, unless nil, says so.
-func transaction(options pgx.TxOptions, repeat func(error) bool, do operation) load.Open {
-	return onPool(func(ctx context.Context, t *load.Target, pool *pgxpool.Pool, item load.Item) error {
-		for {
-			err := pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error { return do(ctx, tx, item) })
-			if repeat == nil || !repeat(err) {
-				return err
-			}
-			t.Retries.Add(1)
-		}
+// transaction runs an operation in a transaction that nothing guards.
+func transaction(options pgx.TxOptions, do operation) load.Open {
+	return onPool(func(ctx context.Context, pool *pgxpool.Pool, item load.Item) error {
+		return pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error { return do(ctx, tx, item) })
 	})
 }
 
@@ -144,7 +136,7 @@ func look(ctx context.Context, tx pgx.Tx, item load.Item) error {
 }
 
 // update is the operation as one statement, without a read or a decision in between.
-func update(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, item load.Item) error {
+func update(ctx context.Context, pool *pgxpool.Pool, item load.Item) error {
 	_, err := pool.Exec(ctx, takeOne, item.SKUs[0])
 	return err
 }
@@ -158,11 +150,6 @@ func sellUnderAdvisoryLock(ctx context.Context, tx pgx.Tx, item load.Item) error
 		}
 	}
 	return sellReading(ctx, tx, item)
-}
-
-func isRolledBack(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && slices.Contains([]string{"40001", "40P01"}, answer.Code)
 }
 
 // ownFence is the operation in a transaction that compares a token, counts the move and records it in two

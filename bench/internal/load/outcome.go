@@ -19,7 +19,6 @@ type Outcome struct {
 	Latency                          []time.Duration
 	CPU                              time.Duration
 	Allocations, AllocatedBytes      int64
-	Retries                          int64
 	// Held has for each time that a lock was held when that began and ended, in turns.
 	Held []int64 `json:",omitempty"`
 
@@ -39,7 +38,6 @@ func Together(all []Outcome) Outcome {
 		sum.CPU += o.CPU
 		sum.Allocations += o.Allocations
 		sum.AllocatedBytes += o.AllocatedBytes
-		sum.Retries += o.Retries
 		sum.Held = append(sum.Held, o.Held...)
 		sum.ByProcess = append(sum.ByProcess, o.Operations)
 	}

@@ -52,8 +52,6 @@ type Spec struct {
 // Target is a Spec in its worker, with what contenders count and have to close.
 type Target struct {
 	Spec
-	// Retries counts runs of an operation that had to be repeated.
-	Retries atomic.Int64
 
 	items   []Item       // by goroutine, for Distinct; of all, for Hot and Random
 	first   atomic.Int64 // operations so far, for Random and Fresh

@@ -97,9 +97,9 @@ func (w *worker) run(ctx context.Context, askPlan func() (Plan, error)) (Outcome
 			return Outcome{}, err
 		}
 	}
-	before := usage(w.target)
+	before := usage()
 	AwaitOr(w.plan.Load().End, finished)
-	after := usage(w.target)
+	after := usage()
 	stop := time.AfterFunc(grace, cancel)
 	defer stop.Stop()
 	<-finished
@@ -220,7 +220,7 @@ func AwaitOr(at int64, done <-chan struct{}) {
 }
 
 // usage is what this process has used until now, as an Outcome.
-func usage(t *Target) Outcome {
+func usage() Outcome {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	var r syscall.Rusage
@@ -230,7 +230,6 @@ func usage(t *Target) Outcome {
 	return Outcome{
 		CPU:         time.Duration(r.Utime.Nano() + r.Stime.Nano()),
 		Allocations: int64(mem.Mallocs), AllocatedBytes: int64(mem.TotalAlloc),
-		Retries: t.Retries.Load(),
 	}
 }
 
@@ -238,5 +237,4 @@ func usage(t *Target) Outcome {
 func (o *Outcome) use(before, after Outcome) {
 	o.CPU = after.CPU - before.CPU
 	o.Allocations, o.AllocatedBytes = after.Allocations-before.Allocations, after.AllocatedBytes-before.AllocatedBytes
-	o.Retries = after.Retries - before.Retries
 }

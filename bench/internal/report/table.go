@@ -152,7 +152,7 @@ func (r row) Cell() string {
 // unitOf is a metric's unit, as it follows its name.
 func unitOf(m result.Metric) string {
 	switch m {
-	case result.FairShare, result.Retries, result.Allocations:
+	case result.FairShare, result.Allocations:
 		return ""
 	case result.WAL, result.AllocatedB:
 		return ", B"

@@ -49,7 +49,6 @@ const (
 	WAL         Metric = "WAL"           // bytes of an operation
 	Allocations Metric = "allocations"   // of an operation
 	AllocatedB  Metric = "allocated"     // bytes of an operation
-	Retries     Metric = "retries"       // of an operation
 	FairShare   Metric = "fair share"    // of the process that did least, 1 if all did the same
 	Lost        Metric = "lost"          // updates, or times that two held a lock
 )

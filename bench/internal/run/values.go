@@ -20,7 +20,6 @@ func values(s *scenario.Scenario, o load.Outcome, used map[result.Metric]float64
 	n := float64(o.Operations)
 	for m, total := range map[result.Metric]float64{
 		result.ClientCPU: micros(o.CPU), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
-		result.Retries: float64(o.Retries),
 	} {
 		v[m] = total / n
 	}

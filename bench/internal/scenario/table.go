@@ -16,7 +16,7 @@ func All() []Scenario {
 		[]Scenario{fleet("fleet/4x4", 1000), fleet("fleet/4x4/hot", 8)},
 		[]Scenario{free(1), free(64), contended(4), contended(8), contended(64)},
 		[]Scenario{several(1), several(5), several(20)},
-		[]Scenario{first, protect},
+		[]Scenario{first},
 	)
 }
 
@@ -71,12 +71,11 @@ func hot(processes, goroutines int) Scenario {
 		Title: fmt.Sprintf("One hot SKU, %s of %d goroutines", counted(processes, "process", "processes"), goroutines),
 		About: "All read and write the same row. A goroutine has a connection unless the name says otherwise; SELECT FOR UPDATE is also given fewer, and is compared with at its best.",
 		Contenders: slices.Concat([]contender.Contender{forUpdate}, best, []contender.Contender{
-			guardDo, batch, contender.AtomicUpdate, contender.AdvisoryLock, contender.Serializable,
-			contender.MutexTx, contender.RedsyncTx, contender.SetNX1Tx, contender.SetNX50Tx,
+			guardDo, batch, contender.AtomicUpdate, contender.AdvisoryLock, contender.MutexTx, contender.RedsyncTx,
 		}),
 		Baseline:  append([]string{forUpdate.Name}, contender.Names(best...)...),
 		Processes: processes, Goroutines: goroutines, Keys: load.Hot,
-		Metrics: append([]result.Metric{result.FairShare, result.Retries}, perOperation...),
+		Metrics: append([]result.Metric{result.FairShare}, perOperation...),
 		Ratios:  []Ratio{rate(batch, forUpdate)},
 	}
 	if processes == 1 {
@@ -153,15 +152,3 @@ var first = Scenario{
 	Goroutines: 8, Keys: load.Fresh, Limit: 10000, Seconds: 10, Rounds: 5,
 	Metrics: perOperation,
 }
-
-var protect = func() Scenario {
-	onProtected, batchOnProtected := guardDo.Protected("guard.Do, protected"), batch.Protected("postgres.Batch, protected")
-	return Scenario{
-		Name: "protect/8", Title: "Guarded writes on a protected table, 8 connections",
-		About:      "Each goroutine reads and writes a row of its own, as in do/8, on a table that postgres.Protect protects in enforce mode, and on one that it doesn't.",
-		Contenders: []contender.Contender{guardDo, onProtected, batch, batchOnProtected},
-		Baseline:   []string{guardDo.Name},
-		Goroutines: 8, Keys: load.Distinct, Metrics: perOperation,
-		Ratios: []Ratio{rate(batchOnProtected, batch)},
-	}
-}()

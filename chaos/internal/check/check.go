@@ -66,25 +66,25 @@ type Finding struct {
 
 type property struct {
 	name, title   string
-	fenced, stock bool // it is one of Fencekit's runs alone, of the built-in workload's
 	judge         func(v *view, t *tally)
+	fenced, stock bool // it is one of Fencekit's runs alone, of the built-in workload's
 	ofKeys        bool // it is about keys of etcd
 }
 
 var properties = []property{
-	{"I1", "accepted tokens never fall, and positions have no gaps", true, false, tokens, false},
-	{"I2", "nothing is sold twice, oversold or lost", false, true, conservation, false},
-	{"I3", "an operation takes effect at most once, and as its outcome says", false, true, outcomes, false},
-	{"I5", "after a claim nothing of a lower token is accepted", true, false, register, false},
-	{"I7", "every accepted token is that of a lock key of its resource", true, false, provenance, true},
-	{"I8", "history, data, write-ahead log and workers agree", true, false, agreement, false},
-	{"I9", "after the faults end every resource makes progress, and no lock key is left", false, false, progress, false},
-	{"I10", "every change of guarded data has its entry", true, true, recorded, false},
-	{"I11", "everything that the scenario requires happened", true, false, required, false},
-	{"I12", "a lock is granted only to the first of its queue", true, false, ownership, true},
-	{"I13", "the history verifies", true, false, verified, false},
-	{"run", "operations and processes end, as the script expects", false, false, said(func(r *Run) string { return r.Wrong }), false},
-	{"workload", "the workload's own check passes", false, false, ofWorkload, false},
+	{name: "I1", title: "accepted tokens never fall, and positions have no gaps", judge: tokens, fenced: true},
+	{name: "I2", title: "nothing is sold twice, oversold or lost", judge: conservation, stock: true},
+	{name: "I3", title: "an operation takes effect at most once, and as its outcome says", judge: outcomes, stock: true},
+	{name: "I5", title: "after a claim nothing of a lower token is accepted", judge: register, fenced: true},
+	{name: "I7", title: "every accepted token is that of a lock key of its resource", judge: provenance, fenced: true, ofKeys: true},
+	{name: "I8", title: "history, data, write-ahead log and workers agree", judge: agreement, fenced: true},
+	{name: "I9", title: "after the faults end every resource makes progress, and no lock key is left", judge: progress},
+	{name: "I10", title: "every change of guarded data has its entry", judge: recorded, fenced: true, stock: true},
+	{name: "I11", title: "everything that the scenario requires happened", judge: required, fenced: true},
+	{name: "I12", title: "a lock is granted only to the first of its queue", judge: ownership, fenced: true, ofKeys: true},
+	{name: "I13", title: "the history verifies", judge: verified, fenced: true},
+	{name: "run", title: "operations and processes end, as the script expects", judge: said(func(r *Run) string { return r.Wrong })},
+	{name: "workload", title: "the workload's own check passes", judge: ofWorkload},
 }
 
 // OfData are the properties of the data: those that a control can violate.

@@ -200,7 +200,7 @@ func (v *view) compareOps(t *tally) {
 	for _, e := range v.observed.Entries {
 		unseen := slices.Clone(e.Ops)
 		for _, o := range v.wrote[written{e.Commit, e.Resource}] {
-			if e.Token != o.Token && !(v.Beside && o.Token == 0) {
+			if e.Token != o.Token {
 				t.violate("%s: operation %s wrote with token %d, its entry at position %d has token %d", o.Resource, o.Op, o.Token, e.Seq, e.Token)
 			}
 			if len(e.Ops) > 0 && !slices.Contains(e.Ops, o.Op) {

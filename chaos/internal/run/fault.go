@@ -99,12 +99,6 @@ func killWorker(number int, point string) fault {
 	})
 }
 
-func stopTheWorld(number int) fault {
-	return onProcess(fmt.Sprintf("stop-the-world w%d", number), number, func(_ context.Context, w *seat) (reverted, error) {
-		return w.stopTheWorld()
-	})
-}
-
 const (
 	toEtcd     = "etcd"
 	toPostgres = "postgres"

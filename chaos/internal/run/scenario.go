@@ -56,18 +56,6 @@ var Scenarios = []Scenario{
 	},
 	{
 		Scenario: check.Scenario{
-			Name: "stop-the-world", Family: "stop-the-world", Controls: []string{"etcd-mutex", "redis-watchdog"},
-			Summary: "the Go runtime of workers stops the world, as the garbage collector does, for longer than their locks' time to live",
-		},
-		Requires: []string{check.HitFault + "stop-the-world"},
-		schedule: func(r *rand.Rand) []step {
-			return spread(r, step{fault: stopTheWorld(r.IntN(3)), lasts: pastTTL(r)}, 1500*time.Millisecond, func() step {
-				return step{fault: stopTheWorld(r.IntN(3)), lasts: aroundTTL(r)}
-			})
-		},
-	},
-	{
-		Scenario: check.Scenario{
 			Name: "partitions", Family: "partitions", Controls: []string{"etcd-mutex"},
 			Summary: "workers are cut off from etcd, from Postgres or from both, in either direction, slowed down, or left with half-open connections",
 		},

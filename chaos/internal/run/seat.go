@@ -42,7 +42,6 @@ type seat struct {
 
 type process struct {
 	child *child.Process
-	world *pause.WorldStopper
 	in    *os.File
 	ended chan struct{} // closed when it has ended and all its events are in the trace
 	crash error         // why it ended, if the run neither stopped nor killed it; set before ended is closed
@@ -120,11 +119,6 @@ func (w *seat) startProcess() error {
 		return err
 	}
 	defer log.Close() // the child has its own, as of the other ends
-	world, err := pause.NewWorldStopper()
-	if err != nil {
-		return err
-	}
-	defer world.File().Close()
 	out, outEnd, err := os.Pipe()
 	if err != nil {
 		return err
@@ -138,12 +132,11 @@ func (w *seat) startProcess() error {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), worker.SpecVariable+"="+string(spec))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inEnd, outEnd, log
-	cmd.ExtraFiles = []*os.File{world.File()}
 	child, err := child.Start(cmd)
 	if err != nil {
 		return err
 	}
-	w.process = &process{child: child, world: world, ended: make(chan struct{}), in: in}
+	w.process = &process{child: child, ended: make(chan struct{}), in: in}
 	w.trace.Record(history.Event{Kind: history.Starts, Process: w.name()})
 	go w.follow(w.process, out)
 	return nil
@@ -152,7 +145,6 @@ func (w *seat) startProcess() error {
 func (w *seat) follow(p *process, out *os.File) {
 	defer close(p.ended)
 	defer p.in.Close()
-	defer p.world.Close()
 	err := history.Read(out, func(e history.Event) {
 		if e.Kind == history.Reached && e.Name == history.ThenKill {
 			p.killed.Store(true)
@@ -258,18 +250,6 @@ func (w *seat) awaitStopped() error {
 }
 
 func (w *seat) resume(context.Context) error { return w.child.Resume() }
-
-// stopTheWorld fails only if the process ends.
-func (w *seat) stopTheWorld() (resume reverted, err error) {
-	if err := w.send(worker.Command{Stall: true}); err != nil {
-		return nil, err
-	}
-	stop, err := w.world.Next(context.Background())
-	if err != nil {
-		return nil, missed(err)
-	}
-	return func(context.Context) error { return stop.Resume() }, nil
-}
 
 // trap has the process stop or die at a point; of awaits (worker.PointAwait) it skips the first skip. sprung waits
 // for that. If ctx ends first it removes the trap, and fails with errMissed unless the point was reached.

@@ -82,7 +82,7 @@ func TestProcess_ThatHasEndedIsMissed(t *testing.T) {
 	require.NoError(t, revert(patient(t)))
 	requirePasses(t, s, "here")
 	require.NoError(t, p.stop())
-	for _, f := range []fault{pauseWorker(0, anywhere), pauseWorker(0, "here"), killWorker(0, anywhere), stopTheWorld(0)} {
+	for _, f := range []fault{pauseWorker(0, anywhere), pauseWorker(0, "here"), killWorker(0, anywhere)} {
 		_, err = f.inject(patient(t), s)
 		require.ErrorIs(t, err, errMissed, f.name)
 	}
@@ -138,10 +138,10 @@ func TestProcess_CrashesDifferFromKills(t *testing.T) {
 // One resume would end two stops, and each of two traps would take the other's event for its own.
 func TestProcess_HasOneFaultAtATime(t *testing.T) {
 	s, p := newEnvironment(t)
-	for _, f := range []fault{pauseWorker(0, anywhere), stopTheWorld(0), killWorker(0, anywhere)} {
+	for _, f := range []fault{pauseWorker(0, anywhere), killWorker(0, anywhere)} {
 		revert, err := f.inject(patient(t), s)
 		require.NoError(t, err)
-		for _, other := range []fault{pauseWorker(0, anywhere), stopTheWorld(0), killWorker(0, "here")} {
+		for _, other := range []fault{pauseWorker(0, anywhere), killWorker(0, "here")} {
 			_, err = other.inject(patient(t), s)
 			require.ErrorIs(t, err, errMissed)
 		}

@@ -44,7 +44,7 @@ func (w *worker) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.env = &Env{Process: w.spec.Worker, Pool: pool, beside: w.spec.Beside, at: w.points.reach}
+	w.env = &Env{Process: w.spec.Worker, Pool: pool, at: w.points.reach}
 	if w.spec.Group == check.Fenced {
 		return w.fence()
 	}

@@ -175,13 +175,13 @@ func (s Stock) sell(env *Env, op Op, o order) Work {
 }
 
 // batch decides nothing. An order's token is read by its own statement: if a later claim comes before the commit,
-// that shows. It has none where the seal of its own transaction may raise the fence.
+// that shows. A transaction that makes its own claim has made it by then.
 func (s Stock) batch(env *Env, op Op, o order) *postgres.Batch {
 	b := &postgres.Batch{}
 	b.Exec("update chaos.stock set available = available - $2 where resource = $1 and available >= $2", op.Resource, o.quantity).MustAffect(1)
 	b.Exec(`insert into chaos.orders (op, resource, quantity, seen, token, process)
-		select $1, s.resource, $3, s.available + $3, coalesce((select f.token from fence.resource f where f.name = s.resource and not $5), 0), $4
-		from chaos.stock s where s.resource = $2`, op.ID, op.Resource, o.quantity, env.Process, env.beside).MustAffect(1)
+		select $1, s.resource, $3, s.available + $3, coalesce((select f.token from fence.resource f where f.name = s.resource), 0), $4
+		from chaos.stock s where s.resource = $2`, op.ID, op.Resource, o.quantity, env.Process).MustAffect(1)
 	return b
 }
 

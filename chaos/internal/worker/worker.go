@@ -13,7 +13,6 @@ import (
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/pause"
 )
 
 // SpecVariable is the environment variable with the Spec of a worker.
@@ -44,7 +43,6 @@ type Command struct {
 	Skip    int           `json:",omitempty"` // for Arm: how many awaits to skip
 	Then    string        `json:",omitempty"` // for Arm: history.ThenPause or ThenKill
 	Disarm  bool          `json:",omitempty"` // recorded as NoteDisarmed, unless the point was reached
-	Stall   bool          `json:",omitempty"` // stop the world, until the run's pause.WorldStopper resumes it
 	Close   bool          `json:",omitempty"` // end
 }
 
@@ -145,8 +143,6 @@ func (w *worker) follow(commands io.Reader) error {
 			}
 		case c.Arm != "":
 			w.points.arm(c.Arm, c.Skip, c.Then)
-		case c.Stall:
-			w.tasks.Go(w.stall)
 		}
 	}
 	return lines.Err()
@@ -161,16 +157,6 @@ func (w *worker) record(e history.Event) {
 }
 
 func (w *worker) note(name string) { w.record(history.Event{Kind: history.Note, Name: name}) }
-
-func (w *worker) stall() {
-	if err := pause.StopTheWorld(stallFile()); err != nil {
-		w.record(history.Event{Kind: history.Note, Name: "the world could not be stopped", Error: err.Error()})
-		os.Exit(exitWorker) // the run waits for the world to stop, or the process to end
-	}
-}
-
-// stallFile is that of the run's pause.WorldStopper, which this process inherits.
-var stallFile = sync.OnceValue(func() *os.File { return os.NewFile(3, "stall") })
 
 // operate records how the operation ended. If Operate panics this process ends, and its run reports the stack.
 func (w *worker) operate(op Op, within time.Duration) {

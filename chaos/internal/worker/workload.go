@@ -60,7 +60,6 @@ type Env struct {
 	Pool    *pgxpool.Pool        // for use outside of guarded transactions
 
 	protection protection
-	beside     bool
 	at         func(point string)
 }
 

@@ -110,7 +110,6 @@ type (
 	Lock           = locks.Lock
 	Locks          = locks.Locks
 	Acquisition    = locks.Acquisition
-	Change         = locks.Change
 	Eviction       = locks.Eviction
 	NotHolderError = locks.NotHolderError
 )

@@ -3,7 +3,6 @@ package inspect
 import (
 	"context"
 	"crypto/rand"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/locks"
-	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -23,7 +21,6 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 var (
 	patient   = etcdtest.Patient
-	dial      = etcdtest.Dial
 	awaitKeys = etcdtest.AwaitKeys
 )
 
@@ -213,87 +210,4 @@ func TestEvict_OfAHolderThatHasGoneChangesNothing(t *testing.T) {
 	waiter := Acquisition{Grant: again.Grant(), Key: queue + "0-1"}
 	waiter.Grant.Token = fence.Token(awaitKeys(t, client, queue, 2)[1].CreateRevision)
 	requireNotEvicted(waiter, 2)
-}
-
-func watchLocks(t testing.TB, client *clientv3.Client, cfg *etcd.Config) <-chan Change {
-	t.Helper()
-	changes := make(chan Change, 100)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() {
-		ended <- newInspector(t, client, cfg).Watch(ctx, func(c Change) error {
-			changes <- c
-			return nil
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		require.ErrorIs(t, <-ended, context.Canceled)
-	})
-	return changes
-}
-
-func requireChange(t testing.TB, changes <-chan Change, kind locks.ChangeKind, token fence.Token) {
-	t.Helper()
-	got := etcdtest.Receive(t, changes)
-	require.Equal(t, kind, got.Kind)
-	require.Equal(t, token, got.Grant.Token)
-}
-
-func TestInspectorWatch_ShowsEachChange(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	a, b := newLocker(t, client, cfg), newLocker(t, client, cfg)
-	held := acquire(t, a, "r")
-	changes := watchLocks(t, client, cfg)
-	requireChange(t, changes, locks.ChangeHolds, held.Grant().Token)
-
-	got := acquiring(patient(t), b, "r")
-	waits := etcdtest.Receive(t, changes)
-	require.Equal(t, locks.ChangeWaits, waits.Kind)
-	impatient, giveUp := context.WithCancel(patient(t))
-	gaveUp := acquiring(impatient, b, "r")
-	last := etcdtest.Receive(t, changes)
-	require.Equal(t, locks.ChangeWaits, last.Kind)
-	giveUp()
-	require.Nil(t, <-gaveUp)
-	requireChange(t, changes, locks.ChangeGaveUp, last.Grant.Token)
-
-	release(t, held)
-	requireChange(t, changes, locks.ChangeReleased, held.Grant().Token)
-	requireChange(t, changes, locks.ChangeHolds, waits.Grant.Token)
-	next := etcdtest.Receive(t, got)
-	require.Equal(t, waits.Grant, next.Grant())
-	key, err := client.Get(patient(t), keyOf(next))
-	require.NoError(t, err)
-	_, err = client.Revoke(patient(t), clientv3.LeaseID(key.Kvs[0].Lease))
-	require.NoError(t, err)
-	requireChange(t, changes, locks.ChangeLeaseEnded, waits.Grant.Token)
-}
-
-func TestInspectorWatch_GoesOnOverACompaction(t *testing.T) {
-	t.Parallel()
-	e, err := etcdserver.Start(patient(t), nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
-	cfg := fresh(t)
-	link, err := netfault.New(strings.TrimPrefix(e.Endpoint(), "http://"))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = link.Close() })
-	client := dial(t, e.Endpoint())
-	l := newLocker(t, client, cfg)
-	held := acquire(t, l, "r")
-	changes := watchLocks(t, dial(t, "http://"+link.Addr()), cfg)
-	requireChange(t, changes, locks.ChangeHolds, held.Grant().Token)
-
-	mend := link.Cut(netfault.ToClient)
-	release(t, held)
-	again := acquire(t, l, "r")
-	awaitKeys(t, client, cfg.Prefix+"/locks/r/", 1)
-	_, err = client.Compact(patient(t), int64(again.Grant().Token))
-	require.NoError(t, err)
-	link.Reset()
-	mend()
-	requireChange(t, changes, locks.ChangeReleased, held.Grant().Token)
-	requireChange(t, changes, locks.ChangeHolds, again.Grant().Token)
 }

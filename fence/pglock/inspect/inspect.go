@@ -78,57 +78,6 @@ func (i *Inspector) queues(ctx context.Context, tx pgx.Tx) (all []locks.Lock, er
 	return all, err
 }
 
-// watchInterval is how often Watch looks. Nothing tells a session what others do.
-const watchInterval = time.Second
-
-// Watch implements locks.Service. It looks each second; what comes and goes in between is not shown.
-func (i *Inspector) Watch(ctx context.Context, each func(locks.Change) error) error {
-	live := map[int64]bool{}
-	changes := locks.Changes{Each: each, Lives: func(a locks.Acquisition) (bool, error) { return live[a.Session], nil }}
-	look := time.NewTicker(watchInterval)
-	defer look.Stop()
-	for first := true; ; first = false {
-		var now []locks.Lock
-		err := record.ReadTx(ctx, i.pool, "", func(tx pgx.Tx) (err error) {
-			if now, err = i.queues(ctx, tx); err == nil {
-				live, err = i.live(ctx, tx)
-			}
-			return err
-		})
-		if err == nil {
-			if err := changes.All(now); err != nil {
-				return err
-			}
-		} else if first || denied(err) {
-			return err
-		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (i *Inspector) live(ctx context.Context, tx pgx.Tx) (map[int64]bool, error) {
-	live := map[int64]bool{}
-	rows, err := tx.Query(ctx, i.sql("select id from {{schema}}.lock_session where expires_at > clock_timestamp()"))
-	if err != nil {
-		return nil, err
-	}
-	var id int64
-	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-		live[id] = true
-		return nil
-	})
-	return live, err
-}
-
-func denied(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.Code == "42501" || errors.As(err, new(*record.HiddenRowsError))
-}
-
 // Evict implements locks.Service. It ends the session of the holder's process, so that all that this has is free or
 // passed on. A running process learns of it by [fence.LossExpired] when it renews the session, within a third of its
 // time to live. Its guarded writes commit until the next holder has claimed.

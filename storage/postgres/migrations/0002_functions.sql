@@ -12,7 +12,7 @@
 --         another number of rows                 too much
 --   ZF014 another shard
 --   ZF015 an unguarded write to a protected table
---   ZF016 a standby                        ZF017 no fence yet
+--   ZF016 a standby                        ZF017 needs create_here
 --   ZF018 owned or awaited
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
@@ -384,9 +384,9 @@ begin
 end $$;
 
 -- look returns the number, grant and position of each fence, for a read without a claim: not of all, if one has never
--- been claimed, has lost what was seen (p_seqs and p_txs are as for claim), or is of another timeline. It locks nothing.
--- What no standby has may be visible, if a wait for it was cancelled, or after a crash: so where there is one to wait
--- for, look writes, and COMMIT waits until the standby has all that look has seen.
+-- been claimed, has lost what was seen (p_seqs and p_txs are as for claim), or is of another timeline. It locks
+-- nothing. What no standby has may be visible, if a wait for it was cancelled, or after a crash: so where there is
+-- one to wait for, look writes, and COMMIT waits until the standby has all that look has seen.
 create function {{schema}}.look(p_names text[], p_shard text, p_seqs bigint[], p_txs bigint[])
 returns table (o_resource integer, o_epoch bigint, o_token bigint, o_holder text, o_seq bigint, o_tx bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
@@ -764,7 +764,8 @@ begin
 end $$;
 
 -- repair moves each fence that is behind its history, as after a partial restore, or ahead of it with its last hash,
--- or isn't as its last entry left it, to the history's end, unless it has a higher grant. It returns their names. Only the owner can call it.
+-- or isn't as its last entry left it, to the history's end, unless it has a higher grant. It returns their names.
+-- Only the owner can call it.
 create function {{schema}}.repair() returns setof text
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic

@@ -23,7 +23,7 @@ const (
 	OtherShard   = "ZF014"
 	Unguarded    = "ZF015"
 	Standby      = "ZF016"
-	NoFence      = "ZF017"
+	ToCreate     = "ZF017"
 	Held         = "ZF018"
 	NoCreateRole = "ZF020"
 )
