@@ -76,9 +76,6 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder(t *testing.T) {
 	lost := write(t, r.store, claim(t, r.store, grantOf("sku/3", 7)), set("z", 1))
 	xid := query[string](t, r.direct, "select xid::text from fence.history where tx = $1", int64(ahead.Tx))
 	r.failOver(t)
-	for range 20 { // issues transaction ids of before again
-		mustExec(t, r.pool, "update item set value = value")
-	}
 
 	for _, c := range []storage.Claim{ahead, kept, overtaken} {
 		_, err := attempt(t.Context(), r.store, set("x", 99), c)
@@ -94,6 +91,9 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	_, err = claimOne(t.Context(), r.store, grant(5, "z"))
 	requireRejected(t, err, storage.ReasonCollision)
+	for range 20 { // issues transaction ids of before again
+		mustExec(t, r.pool, "update item set value = value")
+	}
 	require.Equal(t, "committed", query[string](t, r.pool, "select pg_xact_status($1::text::xid8)", xid), "the server's own ids tell the truth: nothing is shown")
 	require.False(t, applied(t, r.store, storage.InDoubt{Claims: []storage.Claim{seen}, Tx: ahead.Tx}))
 
