@@ -346,9 +346,7 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 	c, g := t.leader, t.leader.guard
 	defer context.AfterFunc(g.lines.closing, func() { run.end(ErrClosed) })()
 	for {
-		bound := g.bound(run)
-		txn, claims, err := g.claimer.BeginOwn(run, t.states.claims()...)
-		bound.Stop()
+		txn, claims, err := g.claimer.BeginOwn(run, g.cfg.StoreTimeout, t.states.claims()...)
 		switch {
 		case err == storage.ErrHeld:
 			c.locks, c.held.atOnce = true, true // mutant: own-claim-beside-a-lock
@@ -358,6 +356,9 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 		case err == storage.ErrBusy:
 			return nil, withCause(run, fmt.Errorf("guard: %s: gave up waiting behind a call of another process: %w", names(t.states.grants()), run.Err()))
 		case err != nil:
+			if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrStoreUnavailable) {
+				run.end(g.lines.timeout) // unless it has ended
+			}
 			c.noteRun(t.states)
 			return nil, g.stepFailed(run, t.states, "claim", err)
 		}

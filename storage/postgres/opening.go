@@ -142,7 +142,7 @@ options:
 // begin leaves the statement's answer in results, which the caller closes. If there is none and no error, try Begin.
 func (o *opening) begin(ctx context.Context, s wire.Statement) error {
 	var batch pgconn.Batch
-	head := o.t.head()
+	head := o.t.head(ctx)
 	for i := range head {
 		head[i].Description, _ = o.t.store.prepare(ctx, o.Conn, head[i].SQL)
 		queue(&batch, &head[i])
@@ -251,7 +251,7 @@ func (o *opening) Begin(ctx context.Context) error {
 
 func (o *opening) beginAlone(ctx context.Context) error {
 	o.sending()
-	results := o.Conn.PgConn().Exec(ctx, o.t.beginSQL())
+	results := o.Conn.PgConn().Exec(ctx, o.t.beginSQL(ctx))
 	_, _ = o.readHead(results)
 	err := results.Close()
 	if err == nil && !o.begun {

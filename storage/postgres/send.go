@@ -116,7 +116,7 @@ func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) 
 	ahead = &t.ahead
 	*ahead = sentBatches{}
 	if !t.begun {
-		ahead.sent = t.head()
+		ahead.sent = t.head(ctx)
 		ahead.head = len(ahead.sent)
 		for i := range ahead.sent {
 			s := &ahead.sent[i]

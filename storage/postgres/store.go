@@ -185,10 +185,11 @@ type queries struct {
 	// Formats, with text as an expression of text(). Of seal and sealAll only the beginnings.
 	claim, look, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
-	limits, check, checkAll, looked string
-	ownLimits, claimHere            string
-	createHere, evictHere           string
-	readCheck                       string
+	limits, check, checkAll string
+	lookedLimits, looked    string
+	ownLimits, claimHere    string
+	createHere, evictHere   string
+	readCheck               string
 
 	after        string // begins what follows COMMIT, in a transaction that can't conflict
 	beforeCommit string
@@ -199,7 +200,7 @@ type queries struct {
 const beginRC = "begin isolation level read committed read write"
 
 // How long BeginOwn waits for a fence, and for a client that is silent, at most, however long the caller's own
-// statements may take: guard.Config.StoreTimeout, which is 10 s, bounds both together.
+// statements may take.
 const (
 	ownWait    = 2 * time.Second
 	ownSilence = 5 * time.Second
@@ -216,16 +217,16 @@ func newQueries(c Config) queries {
 		evict:         "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
 		resolve:       "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:        "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		limits:        limits(c, advisoryLock, "$3"),
-		ownLimits:     limits(c, "null", strconv.FormatInt(ms(min(c.times.Lock, ownWait)), 10)),
+		limits:        limits(c, advisoryLock, "$3", inMS(c.StatementTimeout), c.times.Idle),
+		ownLimits:     limits(c, "null", inMS(min(c.times.Lock, ownWait)), "$1", c.times.ownIdle()),
 		claimHere: "select " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6)" + transactionID(c) +
-			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
-		evictHere:  "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(min(c.times.Idle, ownSilence)), 10) + ")",
-		createHere: "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
-		check:      check(c, schema),
-		checkAll:   "select " + schema + ".check_fences($1, $2, $3)" + transactionID(c),
-		looked: "select case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end" + strings.ReplaceAll(transactionID(c), "$4", "$1") +
-			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
+			setting("lock_timeout", inMS(c.times.Lock)) + setting("statement_timeout", inMS(c.StatementTimeout)),
+		evictHere:       "select evicted, denied from " + schema + ".evict_here('%s', " + inMS(c.times.silence()) + ")",
+		createHere:      "set local statement_timeout = %d; select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
+		check:           check(c, schema),
+		checkAll:        "select " + schema + ".check_fences($1, $2, $3)" + transactionID(c),
+		lookedLimits:    limits(c, "null", inMS(c.times.Lock), inMS(c.StatementTimeout), c.times.Idle),
+		looked:          "select case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end" + strings.ReplaceAll(transactionID(c), "$4", "$1"),
 		readCheck:       readCheck(c, schema),
 		after:           "set local transaction isolation level read committed, read only; ",
 		endIfSuperseded: "select " + schema + ".end_if_superseded('%s', '%s', '%s')",
@@ -255,14 +256,14 @@ const advisoryLock = "pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog
 // limits is the first part of the begin check: it takes the lock on (resource $1, token $2) by which eviction finds
 // the transaction, and bounds its waits, for locks by $3. None of it waits. Sessions prepare it, so each name is
 // qualified.
-func limits(c Config, first, lock string) string {
+func limits(c Config, first, lock, statement string, idle time.Duration) string {
 	sql := "select " + first
 	sql += setting("lock_timeout", lock)
-	sql += setting("statement_timeout", strconv.FormatInt(ms(c.StatementTimeout), 10))
-	sql += setting("idle_in_transaction_session_timeout", strconv.FormatInt(ms(c.times.Idle), 10)) // mutant: begin-check-bounds-no-pause
-	sql += setting("tcp_user_timeout", strconv.FormatInt(ms(c.times.Network), 10))
+	sql += setting("statement_timeout", statement)
+	sql += setting("idle_in_transaction_session_timeout", inMS(idle)) // mutant: begin-check-bounds-no-pause
+	sql += setting("tcp_user_timeout", inMS(c.times.Network))
 	if c.times.Check > 0 {
-		sql += setting("client_connection_check_interval", strconv.FormatInt(ms(c.times.Check), 10))
+		sql += setting("client_connection_check_interval", inMS(c.times.Check))
 	}
 	return sql
 }
@@ -342,6 +343,8 @@ func timestamp(at time.Time) string {
 
 // ms rounds up, since for the server 0 means no limit.
 func ms(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+
+func inMS(d time.Duration) string { return strconv.FormatInt(ms(d), 10) }
 
 // appendArray appends an SQL array of integers or hexadecimal texts, which need quotes only if empty.
 func appendArray[T any](b []byte, all []T, element func([]byte, T) []byte) []byte {

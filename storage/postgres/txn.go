@@ -137,9 +137,9 @@ const headLength = 3
 // head returns BEGIN and the two parts of the begin check. The second part is a query where it can be prepared,
 // since that costs the server less than a function. At SERIALIZABLE a query could read the whole table and conflict
 // with every move; a function has settings of its own.
-func (t *txn) head() []wire.Statement {
+func (t *txn) head(ctx context.Context) []wire.Statement {
 	if t.own != nil {
-		return t.ownHead()
+		return t.ownHead(ctx)
 	}
 	c, q := t.claims[0], &t.store.sql
 	begin, id := q.begin, []byte(nil)
@@ -147,7 +147,7 @@ func (t *txn) head() []wire.Statement {
 		begin, id = q.beginReadOnly, []byte(rand.Text())
 	}
 	if c.Looked { // the end compares all; and no eviction may take it for a transaction of that holder
-		return []wire.Statement{{SQL: begin}, {SQL: q.ownLimits}, {SQL: q.looked, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: [][]byte{id}}}}
+		return []wire.Statement{{SQL: begin}, {SQL: q.lookedLimits}, {SQL: q.looked, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: [][]byte{id}}}}
 	}
 	values := integers(c.Resource, int64(c.Grant.Token), ms(t.store.cfg.times.Lock), c.Resource, c.Grant.Epoch, int64(c.Grant.Token), 0)
 	values[6] = id
@@ -163,17 +163,18 @@ func (t *txn) head() []wire.Statement {
 	return head
 }
 
-func (t *txn) ownHead() []wire.Statement {
+func (t *txn) ownHead(ctx context.Context) []wire.Statement {
 	q := &t.store.sql
 	names, seqs, txs := seenArrays(t.own)
 	head := make([]wire.Statement, headLength)
 	head[0].SQL, head[1].SQL, head[2].SQL = q.begin, q.ownLimits, q.claimHere
+	head[1].ParamValues = integers(t.store.patience(ctx))
 	head[2].ParamValues = [][]byte{[]byte(names), appendHex(nil, t.own[0].Grant.Holder), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs)}
 	return head
 }
 
-func (t *txn) beginSQL() string {
-	head := t.head()
+func (t *txn) beginSQL(ctx context.Context) string {
+	head := t.head(ctx)
 	texts := make([]string, len(head))
 	for i, s := range head {
 		for n, param := range s.ParamValues {
