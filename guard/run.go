@@ -95,6 +95,9 @@ func (c *call[Tx]) runRead() error {
 		err := c.begins(bounds{limit: c.guard.cfg.MaxRun}).run()
 		if err == nil {
 			c.guard.memory.givenUp(looked...)
+			if slices.ContainsFunc(looked, func(s *grantState) bool { return c.guard.memory.inDoubt(s.claim.Grant) }) {
+				break // since it began
+			}
 		}
 		// Of another failure of COMMIT the store knows whether to run again.
 		checked := !c.own.sent || errors.Is(err, storage.ErrMoved) || errors.As(err, new(*storage.OpError))
