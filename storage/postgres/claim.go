@@ -132,8 +132,8 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 	return nil, nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, seen...)
 }
 
-// patience is how many milliseconds a statement of BeginOwn may take: half of what ctx leaves, so that there is time for
-// its answer.
+// patience is how many milliseconds a statement of BeginOwn may take: half of what ctx leaves, so that there is time
+// for its answer.
 func (s *Store) patience(ctx context.Context) int64 {
 	until, _ := ctx.Deadline()
 	return max(1, ms(min(s.cfg.StatementTimeout, time.Until(until)/2)))
