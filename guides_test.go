@@ -37,7 +37,7 @@ import (
 
 // The guides show code that is compiled here, and run.
 func TestDocs_ShowCodeThatIsCompiled(t *testing.T) {
-	source := strings.Join(strings.Fields(read(t, "guides_test.go")+read(t, "example_election_test.go")), " ")
+	source := strings.Join(strings.Fields(read(t, "guides_test.go")+read(t, "example_election_test.go")+read(t, "example_hold_test.go")), " ")
 	pages, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	blocks := 0
@@ -45,7 +45,7 @@ func TestDocs_ShowCodeThatIsCompiled(t *testing.T) {
 		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {
 			blocks++
 			if !strings.Contains(source, strings.Join(strings.Fields(block[1]), " ")) {
-				t.Errorf("%s shows code that is in neither guides_test.go nor example_election_test.go:\n%s", page, block[1])
+				t.Errorf("%s shows code that is in none of guides_test.go, example_election_test.go and example_hold_test.go:\n%s", page, block[1])
 			}
 		}
 	}

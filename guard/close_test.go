@@ -60,10 +60,14 @@ type busyStore struct {
 
 func (*busyStore) Beside(fence.Locker) func() string { return func() string { return "a" } }
 
-func (s *busyStore) BeginOwn(ctx context.Context, _ ...storage.Claim) (_ storage.OwnTxn[*memory.Tx], _ []storage.Claim, err error) {
+func (s *busyStore) BeginOwn(ctx context.Context, limit time.Duration, _ ...storage.Claim) (_ storage.OwnTxn[*memory.Tx], _ []storage.Claim, err error) {
 	if len(s.errs) == 0 {
-		<-ctx.Done()
-		return nil, nil, storage.ErrBusy
+		select {
+		case <-ctx.Done():
+			return nil, nil, storage.ErrBusy
+		case <-time.After(limit):
+			return nil, nil, context.DeadlineExceeded
+		}
 	}
 	err, s.errs = s.errs[0], s.errs[1:]
 	return nil, nil, err

@@ -214,16 +214,18 @@ func TestStoreTimeout_AHolderWithoutItsDatabaseGivesUp(t *testing.T) {
 
 func TestStoreTimeout_IsDistinctFromTheCallersDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g := w.on(cutAt(w.store, "claim"), &guard.Config{StoreTimeout: time.Minute})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := guard.Do(ctx, g, sku, increment("n"))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotErrorIs(t, err, guard.ErrStoreUnavailable)
-		start := time.Now()
-		err = guard.Do(t.Context(), g, sku, increment("n"))
-		require.ErrorContains(t, err, "guard: sku/42: claim: context deadline exceeded: storage: database unavailable: no answer in time (Config.StoreTimeout is 1m0s)")
-		require.Equal(t, time.Minute, time.Since(start))
+		for _, silent := range []storage.Store[*memory.Tx]{cutAt(w.store, "claim"), &busyStore{Store: w.store}} {
+			g := w.on(silent, &guard.Config{StoreTimeout: time.Minute})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			err := guard.Do(ctx, g, sku, increment("n"))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotErrorIs(t, err, guard.ErrStoreUnavailable)
+			start := time.Now()
+			err = guard.Do(t.Context(), g, sku, increment("n"))
+			require.ErrorContains(t, err, "guard: sku/42: claim: context deadline exceeded: storage: database unavailable: no answer in time (Config.StoreTimeout is 1m0s)")
+			require.Equal(t, time.Minute, time.Since(start))
+		}
 	})
 }
 

@@ -95,6 +95,9 @@ func (c *call[Tx]) runRead() error {
 		err := c.begins(bounds{limit: c.guard.cfg.MaxRun}).run()
 		if err == nil {
 			c.guard.memory.givenUp(looked...)
+			if slices.ContainsFunc(looked, func(s *grantState) bool { return c.guard.memory.inDoubt(s.claim.Grant) }) {
+				break // since it began
+			}
 		}
 		// Of another failure of COMMIT the store knows whether to run again.
 		checked := !c.own.sent || errors.Is(err, storage.ErrMoved) || errors.As(err, new(*storage.OpError))
@@ -343,9 +346,7 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 	c, g := t.leader, t.leader.guard
 	defer context.AfterFunc(g.lines.closing, func() { run.end(ErrClosed) })()
 	for {
-		bound := g.bound(run)
-		txn, claims, err := g.claimer.BeginOwn(run, t.states.claims()...)
-		bound.Stop()
+		txn, claims, err := g.claimer.BeginOwn(run, g.cfg.StoreTimeout, t.states.claims()...)
 		switch {
 		case err == storage.ErrHeld:
 			c.locks, c.held.atOnce = true, true // mutant: own-claim-beside-a-lock
@@ -355,6 +356,9 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 		case err == storage.ErrBusy:
 			return nil, withCause(run, fmt.Errorf("guard: %s: gave up waiting behind a call of another process: %w", names(t.states.grants()), run.Err()))
 		case err != nil:
+			if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrStoreUnavailable) {
+				run.end(g.lines.timeout) // unless it has ended
+			}
 			c.noteRun(t.states)
 			return nil, g.stepFailed(run, t.states, "claim", err)
 		}

@@ -94,10 +94,11 @@ type Claimer[Tx any] interface {
 
 	// BeginOwn starts a transaction under claims of its own, which are in the order of seen. Of seen's Grants it
 	// takes Resource and Holder, which is the same in each; Position is as for Claim. It waits for a transaction
-	// that is moving the fences; if that takes long, it returns ErrBusy, and the caller calls again. If a lock of the
-	// resources is owned or awaited, it returns ErrHeld, and the caller takes locks: so a lease excludes such
-	// transactions, which in turn keep a lock from being granted.
-	BeginOwn(ctx context.Context, seen ...Claim) (OwnTxn[Tx], []Claim, error)
+	// that is moving the fences; if that takes long, it returns ErrBusy, and the caller calls again. If the database
+	// itself doesn't answer within limit, it fails with context.DeadlineExceeded. If a lock of the resources is owned or
+	// awaited, it returns ErrHeld, and the caller takes locks: so a lease excludes such transactions, which in turn keep
+	// a lock from being granted.
+	BeginOwn(ctx context.Context, limit time.Duration, seen ...Claim) (OwnTxn[Tx], []Claim, error)
 }
 
 // OwnTxn is a transaction that makes its own claims.

@@ -237,11 +237,14 @@ func (b *epochBump) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("the epoch was set to %d everywhere, and then could not be read back: %w", target, err)
 	}
-	where := ""
+	where, redis := "", ""
 	if len(b.prefixes) == 0 {
 		where = "; no etcd was asked, since the locks are not there"
+		if !cli.IsGiven(cmd.Flag("locks")) {
+			redis = " (if the locks are in Redis: set redislock.Config.Epoch to it)"
+		}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d%s; running processes and waiting calls go on by themselves, but with locks in Redis: set redislock.Config.Epoch to it\n", target, where)
+	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d%s; running processes and waiting calls go on by themselves%s\n", target, where, redis)
 	return b.report(cmd, after)
 }
 

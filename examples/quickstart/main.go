@@ -30,7 +30,11 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	url := os.Getenv("DATABASE_URL")
+	if url == "" {
+		return errors.New("set DATABASE_URL, as by: export DATABASE_URL='postgres://postgres:secret@127.0.0.1:5432/postgres'")
+	}
+	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ func TestQuickstart_RunsOnNewServersUntilAllIsSold(t *testing.T) {
 
 func sellsAll(t *testing.T, endpoint string) {
 	dsn := pgserver.Database(t)
+	t.Setenv("DATABASE_URL", "")
+	require.ErrorContains(t, run(t.Context()), "set DATABASE_URL")
 	t.Setenv("ETCD_ENDPOINT", endpoint)
 	t.Setenv("DATABASE_URL", dsn)
 	pool, err := pgxpool.New(t.Context(), dsn)

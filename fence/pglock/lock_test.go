@@ -649,3 +649,16 @@ func TestOpen_RemovesWhatEndedSessionsLeft(t *testing.T) {
 	release(t, acquire(t, newLocker(t, pool, nil), "other"))
 	eventually(t, pool, "select count(*) = 0 from fence.lock_waiter")
 }
+
+// The end of one backend doesn't make the lock service unavailable.
+func TestOpen_SurvivesTheEndOfItsBackend(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	mustExec(t, pool, "create sequence opened")
+	mustExec(t, pool, "alter function fence.lock_open rename to lock_open_whole")
+	mustExec(t, pool, `create function fence.lock_open(id bigint, label text, ttl bigint) returns void language plpgsql as $$ begin
+		perform pg_terminate_backend(pg_backend_pid()) where nextval('public.opened') = 1;
+		perform fence.lock_open_whole(id, label, ttl);
+	end $$`)
+	acquire(t, newLocker(t, pool, slow()), "r")
+}

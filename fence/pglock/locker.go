@@ -117,11 +117,19 @@ func (l service) Grant(ctx context.Context, ttl time.Duration) (id int64, grante
 		l.tasks.Start(l.link.run)
 		l.tasks.Start(l.look)
 	})
-	id = rand.Int64N(1<<62) + 1
-	l.mu.Lock()
-	l.renewals = map[int64]int64{id: 0}
-	l.mu.Unlock()
-	_, err = l.link.call(ctx, fmt.Sprintf("fencekit_%x", id), "lock_open", id, encode(l.cfg.Label), ttl.Milliseconds())
+	for n := range attempts {
+		if n > 0 {
+			session.Pause(ctx, n)
+		}
+		id = rand.Int64N(1<<62) + 1
+		l.mu.Lock()
+		l.renewals = map[int64]int64{id: 0}
+		l.mu.Unlock()
+		_, err = l.link.call(ctx, fmt.Sprintf("fencekit_%x", id), "lock_open", id, encode(l.cfg.Label), ttl.Milliseconds())
+		if !inDoubt(err) || ctx.Err() != nil { // a session that was opened all the same expires
+			break
+		}
+	}
 	return id, ttl, err
 }
 

@@ -45,7 +45,7 @@ func (o owner[Tx]) tries(resources ...string) (ownTxn[Tx], error) {
 	for i, name := range resources {
 		seen[i].Grant = fence.Grant{Resource: name, Holder: holder}
 	}
-	txn, claims, err := o.claimer.BeginOwn(o.ctx, seen...)
+	txn, claims, err := o.claimer.BeginOwn(o.ctx, patience, seen...)
 	return ownTxn[Tx]{txn, claims}, err
 }
 
@@ -159,14 +159,14 @@ func ownUnseen[Tx any](o owner[Tx]) {
 	another.Tx++
 	for _, lost := range []storage.Position{ahead, another} {
 		g := fence.Grant{Resource: resource, Holder: o.newHolder()}
-		_, _, err := o.claimer.BeginOwn(o.ctx, storage.Claim{Grant: g, Position: lost})
+		_, _, err := o.claimer.BeginOwn(o.ctx, patience, storage.Claim{Grant: g, Position: lost})
 		var rejection *storage.RejectedError
 		o.check(errors.As(err, &rejection) && rejection.Reason == storage.ReasonWentBack && rejection.Stage == storage.StageClaim && rejection.RecordErr == nil && rejection.Current == seen.Grant,
 			"want a rejection by %v, got: %v", seen, err)
 		o.at(seen, storage.KindWrite)
 	}
 	for _, there := range []storage.Position{first.Position, seen.Position} {
-		txn, _, err := o.claimer.BeginOwn(o.ctx, storage.Claim{Grant: fence.Grant{Resource: resource, Holder: o.newHolder()}, Position: there})
+		txn, _, err := o.claimer.BeginOwn(o.ctx, patience, storage.Claim{Grant: fence.Grant{Resource: resource, Holder: o.newHolder()}, Position: there})
 		o.noError(err)
 		txn.Rollback(o.ctx)
 	}

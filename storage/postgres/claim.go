@@ -97,7 +97,9 @@ func (s *Store) Beside(locker fence.Locker) (newHolder func() string) {
 
 // BeginOwn implements storage.Claimer. It begins with a round trip of its own, so a function that has begun to run
 // waits for nothing but its own locks.
-func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.OwnTxn[pgx.Tx], []storage.Claim, error) {
+func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...storage.Claim) (storage.OwnTxn[pgx.Tx], []storage.Claim, error) {
+	ctx, cancel := context.WithTimeout(caller, limit)
+	defer cancel()
 	err := s.usable(ctx, seen)
 	grants := grantsOf(seen)
 	names, _, _, _ := grantArrays(grants)
@@ -107,12 +109,14 @@ func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Ow
 			return t, t.claims, nil
 		}
 		if sqlstate.Of(err) == sqlstate.ToCreate && n < tries {
-			_, err = s.transact(ctx, fmt.Sprintf(s.sql.createHere, names), "")
+			_, err = s.transact(ctx, fmt.Sprintf(s.sql.createHere, s.patience(ctx), names), "")
 		}
 		switch sqlstate.Of(err) {
 		case sqlstate.Held:
 			return nil, nil, storage.ErrHeld
 		case sqlstate.LockTimeout, sqlstate.Canceled: // by the bound of the statement, in which it waits for all fences
+			ctx, cancel := context.WithTimeout(caller, limit+s.cfg.times.silence())
+			defer cancel()
 			s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
 			return nil, nil, storage.ErrBusy
 		case sqlstate.Serialization, sqlstate.Deadlock:
@@ -128,12 +132,20 @@ func (s *Store) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.Ow
 	return nil, nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, seen...)
 }
 
+// patience is how many milliseconds a statement of BeginOwn may take: half of what ctx leaves, so that there is time
+// for its answer.
+func (s *Store) patience(ctx context.Context) int64 {
+	until, _ := ctx.Deadline()
+	return max(1, ms(min(s.cfg.StatementTimeout, time.Until(until)/2)))
+}
+
 func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error) {
 	conn, err := failure.Acquire(ctx, s.pool)
 	if err != nil {
 		return nil, failure.FailedAt("begin", err)
 	}
 	t := &txn{store: s, conn: conn, own: seen, id: newTxID(), claimed: newTxID()}
+	t.wait = min(s.patience(ctx), ms(min(s.cfg.times.Lock, ownWait)/time.Duration(len(seen))))
 	bounded, cancel := t.boundExchange(ctx, 1)
 	defer cancel()
 	_, answer, _, err := t.deliver(bounded, "")

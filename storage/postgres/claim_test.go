@@ -98,12 +98,12 @@ func TestBeginOwn_HoldsNoOwnersFence(t *testing.T) {
 		mustExec(t, pool, "insert into fence.lock (resource) values ($1)", name)
 		seen = append(seen, storage.Claim{Grant: fence.Grant{Resource: name, Holder: "b"}})
 	}
-	running, _, err := store.BeginOwn(t.Context(), seen[1])
+	running, _, err := store.BeginOwn(t.Context(), ownLimit, seen[1])
 	require.NoError(t, err)
 	defer running.Rollback(context.Background())
 	mustExec(t, pool, "select fence.lock_open(7, '61', 3600000)")
 	mustExec(t, pool, "select fence.lock_acquire(7, 1, '{736b752f31}', '{61}', '', true)")
-	_, _, err = impatient.BeginOwn(t.Context(), seen...)
+	_, _, err = impatient.BeginOwn(t.Context(), ownLimit, seen...)
 	require.Same(t, storage.ErrHeld, err)
 }
 

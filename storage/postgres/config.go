@@ -35,7 +35,8 @@ type Config struct {
 	// fail with a *TransientError on a conflict.
 	Isolation pgx.TxIsoLevel
 	// StatementTimeout bounds each statement in a guarded transaction, and each pause between two, after which the
-	// server ends it. A wait for a lock takes up to two fifths of it. Between 1 ms and 1 h. Default 5 s.
+	// server ends it: half of it in a call that claims in its own transaction, which nothing else can end. A wait for a
+	// lock takes up to two fifths of it. Between 1 ms and 1 h. Default 5 s.
 	StatementTimeout time.Duration
 	// AllowPreparedTransactions accepts max_prepared_transactions > 0. What user code prepares (PREPARE
 	// TRANSACTION) escapes claim and eviction.
@@ -68,6 +69,11 @@ const (
 	evictTimeout   = time.Second // backends go within milliseconds, and the claim has its fence already
 	cleanupTimeout = 2 * time.Second
 )
+
+// ownIdle is Idle for a transaction that makes its own claim: nobody else's claim can evict it.
+func (t times) ownIdle() time.Duration { return t.Idle / 2 }
+
+func (t times) silence() time.Duration { return min(t.ownIdle(), ownSilence) }
 
 func (c *Config) withDefaults() Config {
 	var cfg Config

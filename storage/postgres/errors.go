@@ -120,6 +120,9 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 			rejected := s.currentRejection(ctx, claim)
 			if rejected != nil && (!claim.Own || rejected.Reason == storage.ReasonStale) { // else the fence is where it was before
 				rejected.Stage, rejected.Err = stage, err
+				if pgErr != nil {
+					rejected.Err = s.nameCode(err, pgErr)
+				}
 				return s.reject(ctx, rejected)
 			}
 		}
@@ -153,7 +156,7 @@ func (s *Store) nameCode(err error, pgErr *pgconn.PgError) error {
 	case pgErr.Code == sqlstate.LockTimeout:
 		return fmt.Errorf("%w (after %v, two fifths of postgres.Config.StatementTimeout)", err, s.cfg.times.Lock)
 	case pgErr.Code == sqlstate.Idle:
-		return fmt.Errorf("%w (a pause lasts no longer than postgres.Config.StatementTimeout, %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.times.Idle)
+		return fmt.Errorf("%w (a pause within a transaction lasts no longer than postgres.Config.StatementTimeout, %v, and half of that in a call that claims by itself; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.times.Idle)
 	case pgErr.Code == sqlstate.InTransaction:
 		return fmt.Errorf("%w (the transaction has begun: its isolation level is postgres.Config.Isolation, and what can't run in a transaction can't be guarded)", err)
 	case pgErr.Code == sqlstate.Canceled && strings.Contains(pgErr.Message, "statement timeout"):

@@ -29,13 +29,15 @@ func unseen(resources ...string) (seen []storage.Claim) {
 	return seen
 }
 
+const ownLimit = 10 * time.Second // the default of guard.Config.StoreTimeout
+
 type ownTxn struct {
 	storage.OwnTxn[pgx.Tx]
 	claims []storage.Claim
 }
 
 func claimHere(t testing.TB, store *postgres.Store, seen ...storage.Claim) (ownTxn, error) {
-	txn, claims, err := store.BeginOwn(t.Context(), seen...)
+	txn, claims, err := store.BeginOwn(t.Context(), ownLimit, seen...)
 	return ownTxn{txn, claims}, err
 }
 
@@ -69,7 +71,7 @@ func ownAttempt(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx
 	if seen == nil {
 		seen = unseen(resource)
 	}
-	txn, _, err := store.BeginOwn(ctx, seen...)
+	txn, _, err := store.BeginOwn(ctx, ownLimit, seen...)
 	if err != nil {
 		return err
 	}
@@ -126,9 +128,9 @@ func TestBeginOwn_IsAloneWithTheFence(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{"claim", "write", "claim", "write", "claim", "write"}, kinds(t, store))
 	verifyChain(t, pool)
 	require.NoError(t, beginOwn(t, slow, unseen(resource)...).Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
-		var limit string
-		require.NoError(t, tx.QueryRow(ctx, "show lock_timeout").Scan(&limit))
-		require.Equal(t, "24min", limit)
+		var limits string
+		require.NoError(t, tx.QueryRow(ctx, "select concat_ws(' ', current_setting('lock_timeout'), current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'))").Scan(&limits))
+		require.Equal(t, "24min 1h 30s", limits)
 		return nil
 	})))
 }
@@ -238,7 +240,7 @@ func TestOwn_StoppedIsRejectedOnceAnotherHasClaimed(t *testing.T) {
 		"before COMMIT":   func(context.Context, pgx.Tx) error { return nil },
 	} {
 		var first error
-		err := guard.Do(t.Context(), g, name, func(ctx context.Context, tx pgx.Tx) error {
+		stops := func(ctx context.Context, tx pgx.Tx) error {
 			if first != nil {
 				return add("x", 1)(ctx, tx)
 			}
@@ -250,8 +252,12 @@ func TestOwn_StoppedIsRejectedOnceAnotherHasClaimed(t *testing.T) {
 			require.NoError(t, first)
 			first = errors.ErrUnsupported
 			return runsOn(ctx, tx)
-		}, guard.Retryable())
-		require.NoError(t, err, name)
+		}
+		err := guard.Do(t.Context(), g, name, stops)
+		requireRejected(t, err, storage.ReasonStale, name)
+		require.ErrorContains(t, err, "between two transactions of a guard.Hold", name)
+		require.True(t, guard.SafeToRetry(err), name)
+		require.NoError(t, guard.Do(t.Context(), g, name, stops), name)
 		rejections, err := store.Rejections(t.Context(), name, 2)
 		require.NoError(t, err)
 		require.Len(t, rejections, 1, name)
@@ -340,7 +346,7 @@ func TestOwn_InDoubtIsResolved(t *testing.T) {
 	}
 }
 
-// A read without a lock must not answer with the state before a COMMIT that may still arrive.
+// A read without a lock must not answer with the state before a COMMIT that may still arrive, whenever it was sent.
 func TestOwn_InDoubtHoldsUpReads(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted)
@@ -353,17 +359,24 @@ func TestOwn_InDoubtHoldsUpReads(t *testing.T) {
 		}
 		return nil
 	})
-	require.ErrorIs(t, guard.Do(t.Context(), g, resource, set("x", 2)), guard.ErrUnknownOutcome)
-	require.NoError(t, hold.Wait(t.Context()))
+	var unknown error
+	runs := 0
 	read := background(func() (x int64, err error) {
-		return x, guard.Do(context.Background(), g, resource, func(ctx context.Context, tx pgx.Tx) error { return get("x", &x)(ctx, tx) }, guard.ReadOnly(), guard.Retryable())
+		return x, guard.Do(context.Background(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+			if runs++; runs == 1 {
+				unknown = guard.Do(context.Background(), g, resource, set("x", 2))
+			}
+			return get("x", &x)(ctx, tx)
+		}, guard.ReadOnly(), guard.Retryable())
 	})
+	require.NoError(t, hold.Wait(t.Context()))
 	eventually(t, f.pool, "select count(*) = 1 from fence.lock_waiter")
 	require.Empty(t, read)
 	_, err := hold.Deliver(t.Context())
 	require.NoError(t, err)
 	answer := receive(t, read)
 	require.NoError(t, answer.err)
+	require.ErrorIs(t, unknown, guard.ErrUnknownOutcome)
 	require.EqualValues(t, 2, answer.value)
 }
 
@@ -451,6 +464,18 @@ func TestBeginOwn_IsBusyBehindTheBoundOfAStatement(t *testing.T) {
 	short := postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: time.Hour})
 	_, err := claimHere(t, newStore(t, openPool(t, pool.Config().ConnString(), unnamed), short), unseen(resource)...)
 	require.Same(t, storage.ErrBusy, err)
+}
+
+func TestBeginOwn_WaitsNoLongerForAConnection(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, migrated(t), single)
+	store := newStore(t, pool, nil)
+	require.NoError(t, store.Check(t.Context()))
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, _, err = store.BeginOwn(t.Context(), time.Millisecond, unseen(resource)...)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 // On a new database many may come at once, of which one raises the mark.
@@ -590,11 +615,12 @@ func TestOwn_KeepsWhatNoOtherProcessUses(t *testing.T) {
 	holds(t, pool, "x", n)
 }
 
-// No timeout of the server ends a COPY whose client sends nothing.
+// No timeout of the server ends a COPY whose client sends nothing. That the call behind it waits for longer than
+// StoreTimeout doesn't make the database unavailable.
 func TestOwn_EndsASilentCopy(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
-	impatient := newStore(t, openPool(t, pool.Config().ConnString(), unnamed), postgres.Config{}.With(postgres.Times{Lock: 100 * time.Millisecond, Idle: 200 * time.Millisecond}))
+	next := newOwnGuard(t, pool, newStore(t, pool, postgres.Config{}.With(postgres.Times{Idle: 5 * time.Second})), &guard.Config{StoreTimeout: 2 * time.Second})
 	silent := make(chan struct{})
 	first := beginOwn(t, store, unseen(resource)...)
 	stopped := background(func() (struct{}, error) {
@@ -607,14 +633,8 @@ func TestOwn_EndsASilentCopy(t *testing.T) {
 		}))
 	})
 	eventually(t, pool, "select count(*) = 1 from pg_stat_progress_copy")
-	for {
-		next, err := claimHere(t, impatient, unseen(resource)...)
-		if err == nil {
-			next.Rollback(t.Context())
-			break
-		}
-		require.Same(t, storage.ErrBusy, err)
-	}
+	err := guard.Do(t.Context(), next, resource, add("x", 1))
 	close(silent)
+	require.NoError(t, err)
 	require.Error(t, receive(t, stopped).err)
 }

@@ -158,7 +158,7 @@ func (h *holder) beginOwn() {
 	if locked {
 		store = s.db.impatient
 	}
-	txn, claims, err := store.BeginOwn(s.ctx, seen...)
+	txn, claims, err := store.BeginOwn(s.ctx, ownLimit, seen...)
 	s.Logf("%s begins to claim %v by itself: %v %v", h.name, seen, claims, err)
 	rejected := new(storage.RejectedError)
 	switch {

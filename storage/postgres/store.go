@@ -199,7 +199,7 @@ type queries struct {
 const beginRC = "begin isolation level read committed read write"
 
 // How long BeginOwn waits for a fence, and for a client that is silent, at most, however long the caller's own
-// statements may take: guard.Config.StoreTimeout, which is 10 s, bounds both together.
+// statements may take.
 const (
 	ownWait    = 2 * time.Second
 	ownSilence = 5 * time.Second
@@ -216,15 +216,15 @@ func newQueries(c Config) queries {
 		evict:         "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
 		resolve:       "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d, %s)",
 		record:        "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		limits:        "select " + advisoryLock + ", " + limits(c, "$3"),
+		limits:        "select " + advisoryLock + ", " + limits(c, "$3", c.times.Idle),
 		// The server takes the columns in their order.
-		claimHere: "select " + limits(c, "$7") + ", " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6), " +
-			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)) + ", " + transactionID(c),
-		evictHere:  "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(min(c.times.Idle, ownSilence)), 10) + ")",
-		createHere: "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
+		claimHere: "select " + limits(c, "$7", c.times.ownIdle()) + ", " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6), " +
+			setting("lock_timeout", inMS(c.times.Lock)) + ", " + transactionID(c),
+		evictHere:  "select evicted, denied from " + schema + ".evict_here('%s', " + inMS(c.times.silence()) + ")",
+		createHere: "set local statement_timeout = %d; select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",
 		check:      check(c, schema),
 		checkAll:   "select " + schema + ".check_fences($1, $2, $3), " + transactionID(c),
-		checkPrimary: "select " + limits(c, strconv.FormatInt(ms(c.times.Lock), 10)) + ", case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end, " +
+		checkPrimary: "select " + limits(c, inMS(c.times.Lock), c.times.Idle) + ", case when pg_catalog.pg_is_in_recovery() then " + schema + ".timeline() end, " +
 			strings.ReplaceAll(transactionID(c), "$4", "$1"),
 		readCheck:       readCheck(c, schema),
 		after:           "set local transaction isolation level read committed, read only; ",
@@ -254,13 +254,13 @@ func position(schema string) string {
 const advisoryLock = "pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($2::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4)"
 
 // limits bounds the waits of the transaction, for locks by lock. Sessions prepare it, so each name is qualified.
-func limits(c Config, lock string) string {
+func limits(c Config, lock string, idle time.Duration) string {
 	sql := setting("lock_timeout", lock)
-	sql += ", " + setting("statement_timeout", strconv.FormatInt(ms(c.StatementTimeout), 10))
-	sql += ", " + setting("idle_in_transaction_session_timeout", strconv.FormatInt(ms(c.times.Idle), 10)) // mutant: begin-check-bounds-no-pause
-	sql += ", " + setting("tcp_user_timeout", strconv.FormatInt(ms(c.times.Network), 10))
+	sql += ", " + setting("statement_timeout", inMS(c.StatementTimeout))
+	sql += ", " + setting("idle_in_transaction_session_timeout", inMS(idle)) // mutant: begin-check-bounds-no-pause
+	sql += ", " + setting("tcp_user_timeout", inMS(c.times.Network))
 	if c.times.Check > 0 {
-		sql += ", " + setting("client_connection_check_interval", strconv.FormatInt(ms(c.times.Check), 10))
+		sql += ", " + setting("client_connection_check_interval", inMS(c.times.Check))
 	}
 	return sql
 }
@@ -340,6 +340,8 @@ func timestamp(at time.Time) string {
 
 // ms rounds up, since for the server 0 means no limit.
 func ms(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+
+func inMS(d time.Duration) string { return strconv.FormatInt(ms(d), 10) }
 
 // appendArray appends an SQL array of integers or hexadecimal texts, which need quotes only if empty.
 func appendArray[T any](b []byte, all []T, element func([]byte, T) []byte) []byte {

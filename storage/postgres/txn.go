@@ -35,6 +35,7 @@ type txn struct {
 	readOnly bool
 	own      []storage.Claim // as the caller saw them, if the transaction makes its claims
 	claimed  storage.TxID    // names those claims
+	wait     int64           // for each fence, at most, in milliseconds
 
 	beginning
 
@@ -164,10 +165,9 @@ func (t *txn) head() []wire.Statement {
 func (t *txn) ownHead() []wire.Statement {
 	q := &t.store.sql
 	names, seqs, txs := seenArrays(t.own)
-	wait := ms(min(t.store.cfg.times.Lock, ownWait) / time.Duration(len(t.own)))
 	head := make([]wire.Statement, 2)
 	head[0].SQL, head[1].SQL = q.begin, q.claimHere
-	head[1].ParamValues = [][]byte{[]byte(names), appendHex(nil, t.own[0].Grant.Holder), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs), appendInteger(nil, wait)}
+	head[1].ParamValues = [][]byte{[]byte(names), appendHex(nil, t.own[0].Grant.Holder), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs), appendInteger(nil, t.wait)}
 	return head
 }
 
