@@ -52,7 +52,7 @@ type Guard[Tx any] struct {
 	report *reporter
 
 	claimer   storage.Claimer[Tx] // nil unless calls can claim in their own transactions
-	newHolder func() string
+	newHolder func() string       // nil unless they need no lease for that
 }
 
 // New returns a Guard that locks with locker and writes through store. It closes neither; close the Guard
@@ -70,8 +70,8 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	lines := newLines(locker, filled.KeepFor, filled.StoreTimeout, memory, report)
 	g := &Guard[Tx]{cfg: filled, store: store, lines: lines, memory: memory, report: report}
 	if claimer, ok := store.(storage.Claimer[Tx]); ok && locker != nil {
-		if g.newHolder = claimer.Beside(locker); g.newHolder != nil {
-			g.claimer = claimer
+		if newHolder, claims := claimer.Beside(locker); claims {
+			g.claimer, g.newHolder = claimer, newHolder
 		}
 	}
 	return g, nil

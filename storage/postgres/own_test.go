@@ -391,9 +391,9 @@ func TestBeginOwn_GoesOnFromWhatIsThere(t *testing.T) {
 	pool, store := fresh(t, nil)
 	seen := unseen(resource)[0]
 	seen.Position = written(t, store, grant(5, "a"), 3).Position
-	last := beginOwn(t, store, seen).write(t, set("x", 9))[0]
+	seen.Position = beginOwn(t, store, seen).write(t, set("x", 9))[0].Position
 	unprotected(t, pool, "delete from fence.resource")
-	require.Equal(t, last.Seq+1, beginOwn(t, store, last).write(t, set("x", 10))[0].Seq-1, "rebuilt from its history")
+	require.Equal(t, seen.Seq+1, beginOwn(t, store, seen).write(t, set("x", 10))[0].Seq-1, "rebuilt from its history")
 	outdated(t, pool, 1)
 	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
@@ -470,14 +470,23 @@ func TestBeside_NeedsTheLocksOfThisSchema(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
 	locker := newLocker(t, pool)
-	require.NotEqual(t, store.Beside(locker)(), store.Beside(locker)())
+	holder, claims := store.Beside(locker)
+	require.True(t, claims)
+	require.NotEqual(t, holder(), holder())
 	elsewhere, err := pglock.New(pool, &pglock.Config{Schema: "elsewhere"})
 	require.NoError(t, err)
-	for _, s := range []*postgres.Store{newStore(t, newPool(t), nil), newStore(t, pool, at(pgx.RepeatableRead)), newStore(t, pool, at(pgx.Serializable))} {
-		require.Nil(t, s.Beside(locker))
+	for _, c := range []struct {
+		store  *postgres.Store
+		locker fence.Locker
+		claims bool
+	}{
+		{newStore(t, newPool(t), nil), locker, true}, {store, elsewhere, true}, {store, new(etcd.Locker), true},
+		{newStore(t, pool, at(pgx.RepeatableRead)), locker, false}, {newStore(t, pool, at(pgx.Serializable)), locker, false},
+	} {
+		holder, claims := c.store.Beside(c.locker)
+		require.Nil(t, holder)
+		require.Equal(t, c.claims, claims)
 	}
-	require.Nil(t, store.Beside(elsewhere))
-	require.Nil(t, store.Beside(new(etcd.Locker)))
 }
 
 // A Hold on another process excludes such calls: they wait for it in the queue of the lock.

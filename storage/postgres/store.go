@@ -218,7 +218,7 @@ func newQueries(c Config) queries {
 		record:        "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
 		limits:        limits(c, advisoryLock, "$3"),
 		ownLimits:     limits(c, "null", strconv.FormatInt(ms(min(c.times.Lock, ownWait)), 10)),
-		claimHere: "select " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6)" + transactionID(c) +
+		claimHere: "select " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6, $7, $8)" + transactionID(c) +
 			setting("lock_timeout", strconv.FormatInt(ms(c.times.Lock), 10)),
 		evictHere:  "select evicted, denied from " + schema + ".evict_here('%s', " + strconv.FormatInt(ms(min(c.times.Idle, ownSilence)), 10) + ")",
 		createHere: "select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",

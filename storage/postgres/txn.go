@@ -165,10 +165,14 @@ func (t *txn) head() []wire.Statement {
 
 func (t *txn) ownHead() []wire.Statement {
 	q := &t.store.sql
+	_, epochs, tokens, holders := grantArrays(grantsOf(t.own))
 	names, seqs, txs := seenArrays(t.own)
 	head := make([]wire.Statement, headLength)
 	head[0].SQL, head[1].SQL, head[2].SQL = q.begin, q.ownLimits, q.claimHere
-	head[2].ParamValues = [][]byte{[]byte(names), appendHex(nil, t.own[0].Grant.Holder), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs)}
+	head[2].ParamValues = [][]byte{[]byte(names), []byte(holders), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs), nil, nil}
+	if t.own[0].Grant.Token > 0 {
+		head[2].ParamValues[6], head[2].ParamValues[7] = []byte(epochs), []byte(tokens)
+	}
 	return head
 }
 

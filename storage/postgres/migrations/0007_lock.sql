@@ -381,7 +381,11 @@ end $$;
 -- numbers, as seals do.
 --
 -- p_seqs and p_txs are as for claim. A grant whose transaction still runs is left to claim, which evicts it.
-create function {{schema}}.claim_here(p_names text[], p_holder text, p_tx bigint, p_shard text, p_seqs bigint[], p_txs bigint[]) returns text
+--
+-- With p_epochs and p_tokens it claims under grants of another lock service, and doesn't look at locks. What it can't
+-- claim so is left to claim, which rejects or evicts. A later claimant finds the transaction by the lock of its token.
+create function {{schema}}.claim_here(p_names text[], p_holders text[], p_tx bigint, p_shard text, p_seqs bigint[], p_txs bigint[],
+                                     p_epochs bigint[] default null, p_tokens bigint[] default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     n         integer := cardinality(p_names);
@@ -390,7 +394,8 @@ declare
     v_guarded text := E'\n';
     v_answers text[];
     v_name    text;
-    v_holder  text := convert_from(decode(p_holder, 'hex'), 'UTF8');
+    v_holder  text;
+    v_epoch   bigint;
     v_token   bigint;
     v_at      timestamptz;
     v_hash    bytea;
@@ -401,9 +406,11 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: claim_here needs READ COMMITTED' using errcode = 'ZF008';
     end if;
-    if (n > 0 and cardinality(p_seqs) = n and cardinality(p_txs) = n and p_tx is not null and octet_length(v_holder) between 1 and 256
+    if (n > 0 and cardinality(p_holders) = n and cardinality(p_seqs) = n and cardinality(p_txs) = n and p_tx is not null
+        and (p_tokens is null or cardinality(p_epochs) = n and cardinality(p_tokens) = n and array_position(p_epochs || p_tokens, null) is null)
         -- Control characters, of ASCII and U+0080 to U+009F, forge lines.
-        and encode(decode(p_holder, 'hex'), 'hex') !~ '^(..)*([01].|7f|c2[89].)') is not true then
+        and (select bool_and(octet_length(h) between 2 and 512 and encode(decode(h, 'hex'), 'hex') !~ '^(..)*([01].|7f|c2[89].)')
+               from unnest(p_holders) h)) is not true then
         raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
     end if;
     if n > 1 then
@@ -412,6 +419,7 @@ begin
     end if;
     foreach i in array v_order loop -- one by one: what is owned isn't locked while a later one is waited for
         v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
+        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
         select * into r from {{schema}}.resource where name = v_name for no key update; -- mutant: claim-here-does-not-lock
         exit when not found;
         -- In a snapshot of its own: a lock may have been granted while this waited.
@@ -424,22 +432,29 @@ begin
           into strict s
           from {{schema}}.setting g left join {{schema}}.lock k on k.resource = r.name
          where g.one;
-        if s.held or not pg_try_advisory_xact_lock(r.id, (r.token & 2147483647)::integer) then
+        v_epoch := coalesce(p_epochs[i], s.epoch);
+        v_token := p_tokens[i];
+        if s.held and v_token is null or not pg_try_advisory_xact_lock(r.id, (r.token & 2147483647)::integer)
+            or (v_epoch, v_token) <= (r.epoch, r.token) then -- mutant: claim-here-below-the-fence
             raise exception 'fencekit: the resource is owned or awaited' using errcode = 'ZF018';
         end if;
         if p_seqs[i] > 0 and (r.seq, r.tx) <> (p_seqs[i], p_txs[i]) and {{schema}}.lost(r.id, p_seqs[i], p_txs[i]) then
-            perform {{schema}}.reject('ZF004', r.id, s.epoch, 0, v_holder, 0);
+            perform {{schema}}.reject('ZF004', r.id, v_epoch, coalesce(v_token, 0), v_holder, 0);
         end if;
-        exit when s.lock_epoch is null; -- no lock is granted while this row is being made
-        v_token := nextval('{{schema}}.lock_token');
-        if r.epoch = s.epoch and r.token >= v_token or s.lock_epoch = s.epoch and s.lock_token >= v_token then
-            v_token := 1 + greatest(case when r.epoch = s.epoch then r.token end, case when s.lock_epoch = s.epoch then s.lock_token end);
-            perform setval('{{schema}}.lock_token', v_token); -- the token may travel, and the transaction be rolled back
+        if v_token is not null then
+            perform pg_try_advisory_xact_lock_shared(r.id, (v_token & 2147483647)::integer); -- mutant: claim-here-hides-from-eviction
+        else
+            exit when s.lock_epoch is null; -- no lock is granted while this row is being made
+            v_token := nextval('{{schema}}.lock_token');
+            if r.epoch = s.epoch and r.token >= v_token or s.lock_epoch = s.epoch and s.lock_token >= v_token then
+                v_token := 1 + greatest(case when r.epoch = s.epoch then r.token end, case when s.lock_epoch = s.epoch then s.lock_token end);
+                perform setval('{{schema}}.lock_token', v_token); -- the token may travel, and the transaction be rolled back
+            end if;
         end if;
-        exit when s.token = 0 or v_token > s.token + s.max_token_jump / 1024; -- the mark is to be raised
+        exit when v_epoch <> s.epoch or s.token = 0 or v_token > s.token + s.max_token_jump / 1024; -- the mark is to be raised
         v_at := clock_timestamp();
         update {{schema}}.resource f
-           set timeline = s.timeline, epoch = s.epoch, token = v_token, prev_token = r.token,
+           set timeline = s.timeline, epoch = v_epoch, token = v_token, prev_token = r.token,
                claim_seq = r.seq + 1, claimed_at = v_at, seq = r.seq + 1, tx = p_tx, sealed = '0', holder = v_holder,
                hash = sha256(r.hash || int4send(r.id) || int8send(r.seq + 1) || 'c' || int8send(r.seq + 1) || int8send(p_tx)
                              || xid8send(v_xid) || timestamptz_send(v_at) || int8send(s.epoch) || int8send(v_token) || int4send(s.timeline)
