@@ -105,6 +105,7 @@ var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in betwe
 
 func (t *txn) moved() []storage.Claim {
 	for i := range t.claims {
+		t.claims[i].Own = false
 		t.claims[i].Position = storage.Position{Seq: t.claims[i].Seq + 1, Tx: t.id} // mutant: commit-leaves-the-position
 	}
 	return t.claims
