@@ -90,6 +90,30 @@ func cutAt(s *memory.Store, at string) *hookedStore {
 	}}
 }
 
+// leasedStore claims under leases when a transaction begins. Its claims stay if that fails, which no Guard can tell.
+type leasedStore struct {
+	*hookedStore
+	seen []storage.Claim // all that transactions have begun with
+}
+
+type leasedTxn struct{ storage.Txn[*memory.Tx] }
+
+func (*leasedStore) Beside(fence.Locker) (func() string, bool) { return nil, true }
+
+func (s *leasedStore) BeginOwn(ctx context.Context, seen ...storage.Claim) (storage.OwnTxn[*memory.Tx], []storage.Claim, error) {
+	s.seen = append(s.seen, seen...)
+	claims, err := s.Store.Claim(ctx, seen...)
+	if err != nil {
+		return nil, nil, storage.ErrHeld
+	}
+	txn, err := s.Begin(ctx, claims...)
+	return leasedTxn{txn}, claims, err
+}
+
+func (leasedTxn) Recall(context.Context, storage.OnceKey) ([]byte, bool, error) {
+	return nil, false, nil
+}
+
 // hookedLocker is a lock service to which a test adds what happens before resources are acquired and released.
 type hookedLocker struct {
 	fence.Locker

@@ -417,7 +417,7 @@ func (t *transaction[Tx]) noteOwn(err error) {
 		past := m.of(s.claim.Grant.Resource)
 		s.own, s.brief = false, past.alone < keepLeaseAfter
 		if failed {
-			s.claim.Position = past.at
+			s.claim.Position = past.at // mutant: own-claim-that-failed-forgets-what-was-seen
 		}
 	}
 }

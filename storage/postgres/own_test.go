@@ -276,14 +276,23 @@ func TestOwn_LeavesNothingOfAFailure(t *testing.T) {
 // As long as the transaction runs, nothing can say what becomes of it; once it has ended, that stays true.
 func TestOwn_InDoubtIsResolved(t *testing.T) {
 	t.Parallel()
-	for name, deliver := range map[string]bool{"applied": true, "not applied": false} {
+	for name, c := range map[string]struct {
+		deliver bool
+		tokens  fence.Token // of leases
+	}{"applied": {true, 0}, "not applied": {false, 0}, "applied under a lease": {true, 1 << 20}, "not applied under a lease": {false, 1 << 20}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFaulty(t, pgx.ReadCommitted)
+			f, deliver := newFaulty(t, pgx.ReadCommitted), c.deliver
+			next := func() storage.Claim {
+				seen := unseen(resource)[0]
+				seen.Grant.Epoch, seen.Grant.Token = 1, c.tokens
+				c.tokens += min(c.tokens, 1)
+				return seen
+			}
 			beginOwn(t, f.store, unseen(resource)...).write(t, set("x", 1))
 			hold := pgproxy.HoldCommit()
 			f.proxy.OnCommit(func(string) *pgproxy.Action { return hold })
-			o := beginOwn(t, f.store, unseen(resource)...)
+			o := beginOwn(t, f.store, next())
 			require.NoError(t, o.Run(t.Context(), set("x", 2)))
 			_, err := o.Commit(t.Context(), nil)
 			d := inDoubt(t, err)
@@ -300,7 +309,7 @@ func TestOwn_InDoubtIsResolved(t *testing.T) {
 				require.NoError(t, hold.Drop(t.Context()))
 			}
 			f.resolves(t, d, deliver)
-			beginOwn(t, f.direct, unseen(resource)...).write(t, add("x", 10))
+			beginOwn(t, f.direct, next()).write(t, add("x", 10))
 			f.resolves(t, d, deliver)
 			holds(t, f.pool, "x", map[bool]int64{true: 12, false: 11}[deliver])
 			require.Empty(t, recorded(t, f.direct))
@@ -595,4 +604,21 @@ func TestOwn_EndsASilentCopy(t *testing.T) {
 	}
 	close(silent)
 	require.Error(t, receive(t, stopped).err)
+}
+
+// Whoever has the higher lease need not wait for the limits of one that is over.
+func TestOwn_UnderALeaseIsEvictedByAHigherOne(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	impatient := newStore(t, openPool(t, pool.Config().ConnString(), unnamed), postgres.Config{}.With(postgres.Times{Lock: 50 * time.Millisecond}))
+	claim(t, store, grant(1, "a"))
+	first := beginOwn(t, store, storage.Claim{Grant: grant(2, "a")})
+	require.NoError(t, first.Run(t.Context(), add("x", 1)))
+	_, err := claimHere(t, impatient, storage.Claim{Grant: grant(3, "b")})
+	require.Same(t, storage.ErrHeld, err)
+	next := claim(t, impatient, grant(3, "b"))
+	require.EqualValues(t, 2, next.Seq)
+	_, err = first.Commit(t.Context(), nil)
+	requireRejected(t, err, storage.ReasonStale)
+	holds(t, pool, "x", 0)
 }
