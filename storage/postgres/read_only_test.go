@@ -227,7 +227,7 @@ func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
 			runs = 0
 			require.Equal(t, c.runs == 2, reads(guard.Retryable()) == nil)
 			require.Equal(t, c.runs, runs)
-			require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, f.direct), "no void")
+			require.NotContains(t, kinds(t, f.direct), storage.KindVoid)
 		})
 	}
 }
