@@ -483,20 +483,16 @@ func TestLease_WhatFailedLeavesItUnclaimed(t *testing.T) {
 // A claim that wasn't committed rules nothing out: an earlier COMMIT in doubt may still arrive, and a read without a lock
 // would miss it.
 func TestLease_AClaimThatFailedSettlesNothing(t *testing.T) {
-	w := newWorld(t)
-	t.Parallel()
-	store := &leasedStore{hookedStore: &hookedStore{Store: w.store}}
-	g := w.on(store, &guard.Config{ResolveTimeout: time.Millisecond})
-	w.store.SetFaults(memory.Faults{Commit: fates(memory.Late), Resolve: func(storage.InDoubt) error { return errShop }})
-	require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
-	store.before = func(_ context.Context, step string, _ []storage.Claim) error {
-		if step == "commit" {
-			return errShop
-		}
-		return nil
-	}
-	require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), errShop)
-	before := w.locks.Grants()
-	require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", new(string)), guard.ReadOnly(), guard.Retryable()))
-	require.Equal(t, before+1, w.locks.Grants())
+	inBubble(t, func(t *testing.T, w *world) {
+		store := &leasedStore{hookedStore: &hookedStore{Store: w.store}}
+		g := w.on(store, &guard.Config{ResolveTimeout: time.Millisecond})
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.Late), Resolve: func(storage.InDoubt) error { return errShop }})
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
+		store.fails = true
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), errShop)
+		synctest.Wait()
+		before := w.locks.Grants()
+		require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", new(string)), guard.ReadOnly(), guard.Retryable()))
+		require.Equal(t, before+1, w.locks.Grants())
+	})
 }
