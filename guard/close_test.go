@@ -58,7 +58,9 @@ type busyStore struct {
 	errs []error
 }
 
-func (*busyStore) Beside(fence.Locker) func() string { return func() string { return "a" } }
+func (*busyStore) Beside(fence.Locker) (func() string, bool) {
+	return func() string { return "a" }, true
+}
 
 func (s *busyStore) BeginOwn(ctx context.Context, limit time.Duration, _ ...storage.Claim) (_ storage.OwnTxn[*memory.Tx], _ []storage.Claim, err error) {
 	if len(s.errs) == 0 {

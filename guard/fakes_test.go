@@ -92,6 +92,42 @@ func cutAt(s *memory.Store, at string) *hookedStore {
 	}}
 }
 
+// leasedStore claims under leases when a transaction begins. Its claims stay if that fails, which no Guard can tell.
+type leasedStore struct {
+	*hookedStore
+	seen  []storage.Claim // all that transactions have begun with
+	fails bool            // transactions fail at COMMIT, and leave no claim
+}
+
+type leasedTxn struct{ storage.Txn[*memory.Tx] }
+
+func (*leasedStore) Beside(fence.Locker) (func() string, bool) { return nil, true }
+
+func (s *leasedStore) BeginOwn(ctx context.Context, limit time.Duration, seen ...storage.Claim) (storage.OwnTxn[*memory.Tx], []storage.Claim, error) {
+	s.seen = append(s.seen, seen...)
+	if s.fails {
+		return failingTxn{}, seen, nil
+	}
+	claims, err := s.Store.Claim(ctx, seen...)
+	if err != nil {
+		return nil, nil, storage.ErrHeld
+	}
+	txn, err := s.Begin(ctx, claims...)
+	return leasedTxn{txn}, claims, err
+}
+
+func (leasedTxn) Recall(context.Context, storage.OnceKey) ([]byte, bool, error) {
+	return nil, false, nil
+}
+
+type failingTxn struct{ storage.OwnTxn[*memory.Tx] }
+
+func (failingTxn) Run(context.Context, storage.Op[*memory.Tx]) error { return nil }
+func (failingTxn) Rollback(context.Context)                          {}
+func (failingTxn) Commit(context.Context, []storage.Move) ([]storage.Claim, error) {
+	return nil, errShop
+}
+
 // hookedLocker is a lock service to which a test adds what happens before resources are acquired and released.
 type hookedLocker struct {
 	fence.Locker

@@ -28,8 +28,8 @@ type grantState struct {
 	raised     bool // later grants are above the fence that rejected this one
 	atOnce     bool
 	own        bool // the transaction makes the claim
-	alone      bool // nothing had moved the fence since this process did
-	awaited    bool // another process waited until the lease was released
+	brief      bool // released after the call, which doesn't wait for that
+	last       user // who was found to have used the resource last, if that is yet to be noted
 
 	// Guarded by lines.mu.
 	overrun   bool          // released while a function still runs: no other call may begin
@@ -48,6 +48,25 @@ func (s *grantState) applied(d storage.InDoubt) {
 // moved leaves the Grant alone, which other goroutines read.
 func (s *grantState) moved(c storage.Claim) {
 	s.claim.Resource, s.claim.Position, s.claimed = c.Resource, c.Position, true
+}
+
+type user uint8
+
+const (
+	unknownUser user = iota
+	thisProcess
+	anotherProcess
+)
+
+// found notes who had moved the fence before c was claimed.
+func (s *grantState) found(c storage.Claim) {
+	switch {
+	case s.line == nil || c.Position == s.claim.Position: // the caller's grant, or claimed again
+	case s.claim.Seq > 0 && c.Seq == s.claim.Seq+1:
+		s.last = thisProcess
+	default:
+		s.last = anotherProcess
+	}
 }
 
 func (s *grantState) overtaken() error {
@@ -82,6 +101,11 @@ func (states grantStates) allClaimed() bool {
 	return !slices.ContainsFunc(states, func(s *grantState) bool { return !s.claimed })
 }
 
+// fresh reports whether none has been claimed, or has left anything in doubt.
+func (states grantStates) fresh() bool {
+	return !slices.ContainsFunc(states, func(s *grantState) bool { return s.claimed || s.unresolved != nil }) // mutant: own-claim-beside-a-doubt
+}
+
 func (states grantStates) rejectedBy(err error) bool {
 	return rejectionOf(err, states.grants()...) != nil
 }
@@ -102,11 +126,15 @@ type past struct {
 	at         storage.Position // of the fence; zero if unknown
 	superseder *fence.Grant     // of this process's last grant; or nil
 	still      *storage.Claim   // of the fence, without a position: two reads without a lock in a row have found it at at
-	alone      int              // how many calls in a row claimed by themselves and found that nothing had moved the fence since
+	alone      int              // how many claims in a row found that nothing had moved the fence since
 }
 
-// keepAfter is how many such calls make the process keep the resource: they show that no other process uses it.
-const keepAfter = 8
+// keepAfter is how many such claims make the process keep the resource: they show that no other process uses it. Where
+// each needs a lease, fewer pay.
+const (
+	keepAfter      = 8
+	keepLeaseAfter = 2
+)
 
 func newMemory() *memory {
 	return &memory{seen: map[string]past{}, doubts: map[string][]doubt{}}
@@ -147,11 +175,12 @@ func (m *memory) note(s *grantState) {
 		p.still = &claim
 	}
 	switch {
-	case s.own && s.alone:
+	case s.last == thisProcess:
 		p.alone++
-	case s.own, s.awaited, s.claim.Looked && p.at != before:
+	case s.last == anotherProcess, s.claim.Looked && p.at != before:
 		p.alone = 0
 	}
+	s.last = unknownUser
 	if s.claimed { // no transaction of a lower grant can commit any more
 		m.dropDoubts(resource, func(d doubt) bool { return d.grant.Compare(s.claim.Grant) < 0 })
 	}

@@ -36,11 +36,12 @@ import (
 // Calls for one resource run one after another, in order of arrival, also across processes that share the lock
 // service, except reads without a lock ([ReadOnly]); calls for different resources don't wait for each other. Each runs
 // on its caller's goroutine. The Guard keeps a resource from call to call ([Config].KeepFor) until another process
-// waits for it or, while calls wait here, for 100 ms more. If the store is a [storage.Claimer] beside the lock
-// service, as storage/postgres with package pglock, Do, Value and Exec claim a resource in their own transactions
-// until eight in a row have found that no other process used it; the order among processes is then that in which the
-// database gives the fence's row, and a call waits with a connection. If the lock service doesn't answer a call, the
-// calls that wait behind it in this process fail too.
+// waits for it or, while calls wait here, for 100 ms more. If the store is a [storage.Claimer], as storage/postgres at
+// READ COMMITTED, Do, Value and Exec claim a resource in their own transactions, and release it at once, without waiting
+// for that, until two in a row have found that no other process used it. Beside the lock service, as with package
+// pglock, they need no lock for that until eight have; the order among processes is then that in which the database
+// gives the fence's row, and a call waits with a connection. If the lock service doesn't answer a call, the calls that
+// wait behind it in this process fail too.
 //
 // A function must not call its own Guard. With the function's context the call fails with ErrInvalid; with another
 // one it waits for itself until that context ends.
@@ -52,7 +53,7 @@ type Guard[Tx any] struct {
 	report *reporter
 
 	claimer   storage.Claimer[Tx] // nil unless calls can claim in their own transactions
-	newHolder func() string
+	newHolder func() string       // nil unless they need no lease for that
 }
 
 // New returns a Guard that locks with locker and writes through store. It closes neither; close the Guard
@@ -70,8 +71,8 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	lines := newLines(locker, filled.KeepFor, filled.StoreTimeout, memory, report)
 	g := &Guard[Tx]{cfg: filled, store: store, lines: lines, memory: memory, report: report}
 	if claimer, ok := store.(storage.Claimer[Tx]); ok && locker != nil {
-		if g.newHolder = claimer.Beside(locker); g.newHolder != nil {
-			g.claimer = claimer
+		if newHolder, claims := claimer.Beside(locker); claims {
+			g.claimer, g.newHolder = claimer, newHolder
 		}
 	}
 	return g, nil
@@ -137,7 +138,8 @@ func (g *Guard[Tx]) ObserveElection(name string, e fence.Election) fence.Electio
 // Config configures a Guard. A nil *Config, and every zero field, means the default.
 type Config struct {
 	// KeepFor is how long a resource stays owned after the last call, so that the next one needs no lock service;
-	// default 10 s. It is released at once when another process waits. A negative value releases after every call.
+	// default 10 s. It is released at once when another process waits, or was found to use it. A negative value
+	// releases after every call, which waits for that.
 	KeepFor time.Duration
 	// MaxRun bounds one run of a function, or a whole Hold; default no bound. After it the function's context ends
 	// with [context.DeadlineExceeded] as its cause, the resource is released, and the fence decides whether the

@@ -207,7 +207,10 @@ const releaseTimeout = 5 * time.Second
 func (t *lines) release(ctx context.Context, l *line) {
 	s := l.lease
 	t.mu.Lock()
-	l.lease, s.awaited = nil, s.contended > 0
+	l.lease = nil
+	if s.contended > 0 {
+		s.last = anotherProcess
+	}
 	t.busy.Add(1)
 	t.stopExpiry(s)
 	t.mu.Unlock()

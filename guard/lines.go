@@ -144,8 +144,12 @@ func (t *lines) passTurn(ctx context.Context, l *line) {
 		l.shared, l.sharedEnd = false, t.now()
 	}
 	keep := t.keeps(l)
-	if l.lease != nil && keep <= 0 {
+	if s := l.lease; s != nil && keep <= 0 {
 		t.mu.Unlock()
+		if s.brief && !s.atOnce && t.keepFor > 0 {
+			go t.releaseAndPass(context.Background(), l)
+			return
+		}
 		t.release(ctx, l)
 		t.passTurn(ctx, l)
 		return
@@ -184,7 +188,7 @@ func (t *lines) keeps(l *line) time.Duration {
 		return 0
 	case l.waiting.len > 0:
 		return t.keepFor
-	case t.closed || s.atOnce || s.dead || s.overrun || s.lease.Err() != nil:
+	case t.closed || s.atOnce || s.brief || s.dead || s.overrun || s.lease.Err() != nil:
 		return 0
 	case s.contended == 0:
 		return t.keepFor

@@ -403,3 +403,96 @@ func TestClaim_SupersededWhileItWaitedIsJustStale(t *testing.T) {
 		require.NotErrorIs(t, err, guard.ErrWrongLockService)
 	})
 }
+
+// Two claims that find no other process's move show that none uses the resource. Else the lease is released, and the
+// call doesn't wait for that; the next one of this process does, and Close.
+func TestLease_IsKeptIfNoOtherProcessUsesTheResource(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		store := &leasedStore{hookedStore: &hookedStore{Store: w.store}}
+		a := w.processWith(slow(w.locks.NewLocker("a"), time.Second), store, nil)
+		b := w.on(store, nil)
+		takes := func(g *guard.Guard[*memory.Tx], want time.Duration) {
+			t.Helper()
+			start := time.Now()
+			w.do(g, sku)
+			require.Equal(t, want, time.Since(start))
+		}
+		for range 2 {
+			takes(a, 0)
+			require.NotZero(t, w.locks.Holder(sku))
+			takes(a, time.Second)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.Zero(t, w.locks.Holder(sku))
+			takes(b, 0)
+		}
+		for n := range 4 {
+			takes(a, 0)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.Equal(t, n >= 2, w.locks.Holder(sku).Token > 0)
+		}
+		takes(b, time.Second)
+		synctest.Wait()
+		takes(a, 0)
+		start := time.Now()
+		require.NoError(t, a.Close(t.Context()))
+		require.Equal(t, time.Second, time.Since(start))
+		require.Zero(t, w.locks.Holder(sku))
+	})
+}
+
+// The next call under a lease begins once it is known what became of the last one (G6), and looks for what its process saw.
+func TestLease_WhatFailedLeavesItUnclaimed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		store := &leasedStore{hookedStore: &hookedStore{Store: w.store}}
+		g := w.on(store, &guard.Config{ResolveTimeout: time.Second})
+		w.do(g, sku)
+		again := func(op func(context.Context, *memory.Tx) error, want error) {
+			t.Helper()
+			next := make(chan error, 1)
+			require.ErrorIs(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+				go func() { next <- guard.Do(t.Context(), g, sku, increment("n")) }()
+				synctest.Wait()
+				return op(ctx, tx)
+			}), want)
+			require.NoError(t, <-next)
+		}
+		again(func(context.Context, *memory.Tx) error { return errShop }, errShop)
+		require.Equal(t, store.seen[1].Grant, store.seen[2].Grant)
+		require.Equal(t, store.seen[1].Position, store.seen[2].Position)
+		require.NotZero(t, store.seen[1].Position)
+
+		var steps []string
+		start := time.Now()
+		store.before = func(_ context.Context, step string, _ []storage.Claim) error {
+			if time.Since(start) < time.Second && step == "resolve" {
+				return errShop
+			}
+			steps = append(steps, step)
+			return nil
+		}
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.Late)})
+		again(increment("n"), guard.ErrUnknownOutcome)
+		require.Equal(t, []string{"begin", "commit", "resolve", "claim", "begin", "commit"}, steps)
+		require.ErrorIs(t, w.store.Deliver()[0], guard.ErrOvertaken)
+		require.Equal(t, "2", w.store.Read("n"))
+	})
+}
+
+// A claim that wasn't committed rules nothing out: an earlier COMMIT in doubt may still arrive, and a read without a lock
+// would miss it.
+func TestLease_AClaimThatFailedSettlesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		store := &leasedStore{hookedStore: &hookedStore{Store: w.store}}
+		g := w.on(store, &guard.Config{ResolveTimeout: time.Millisecond})
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.Late), Resolve: func(storage.InDoubt) error { return errShop }})
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
+		store.fails = true
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), errShop)
+		synctest.Wait()
+		before := w.locks.Grants()
+		require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", new(string)), guard.ReadOnly(), guard.Retryable()))
+		require.Equal(t, before+1, w.locks.Grants())
+	})
+}

@@ -51,7 +51,7 @@ func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	return c.observed(ctx, g, c.Resources, func() error {
 		c.held.lines, c.held.resources, c.held.atOnce = g.lines, c.Resources, c.releaseAtOnce
 		c.locks = g.claimer == nil || c.ReadOnly
-		defer c.held.passOn(c.ctx, 0)
+		defer c.passOn()
 		once := c.runAlone
 		batch, isBatch := c.op.(storage.BatchOp[Tx])
 		switch {
@@ -152,10 +152,34 @@ func (c *call[Tx]) look(guess bool) (grantStates, error) {
 	return states, nil
 }
 
-// take takes what the call's transaction needs: turns, if that is to claim by itself, else also claimed leases.
+// passOn lets go of leases of resources that other processes use too: they would have to ask for them.
+func (c *call[Tx]) passOn() {
+	if g := c.guard; g.claimer != nil && g.newHolder == nil && !c.ReadOnly {
+		for _, l := range c.held.turns {
+			if s := l.lease; s != nil && s.last != unknownUser {
+				g.memory.givenUp(s)
+				s.brief = g.memory.of(l.resource).alone < keepLeaseAfter
+			}
+		}
+	}
+	c.held.passOn(c.ctx, 0)
+}
+
+// take takes what the call's transaction needs: turns, and leases unless it claims without, which are claimed unless it
+// does that.
 func (c *call[Tx]) take(offer any) error {
 	g := c.guard
-	if !c.locks {
+	if !c.locks && g.newHolder == nil {
+		if err := c.held.take(c.ctx, offer); err != nil {
+			return err
+		}
+		if c.states = c.held.states; c.states.fresh() {
+			for _, s := range c.states {
+				s.own, s.brief = true, true
+			}
+			return nil
+		}
+	} else if !c.locks {
 		if err := c.held.takeTurns(c.ctx, offer); err != nil {
 			return err
 		}
@@ -349,7 +373,10 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 		txn, claims, err := g.claimer.BeginOwn(run, g.cfg.StoreTimeout, t.states.claims()...)
 		switch {
 		case err == storage.ErrHeld:
-			c.locks, c.held.atOnce = true, true // mutant: own-claim-beside-a-lock
+			c.locks, c.held.atOnce = true, g.newHolder != nil // mutant: own-claim-beside-a-lock
+			for _, s := range t.states {
+				s.last = anotherProcess
+			}
 			return nil, err
 		case err == storage.ErrBusy && run.Err() == nil: // mutant: own-claim-gives-up
 			continue
@@ -363,8 +390,11 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 			return nil, g.stepFailed(run, t.states, "claim", err)
 		}
 		for i, s := range t.states {
-			s.alone = s.claim.Seq > 0 && claims[i].Seq == s.claim.Seq+1
-			s.claim = claims[i] // but s.claimed is set by COMMIT // mutant: own-claim-is-not-known
+			s.found(claims[i])
+			if s.lease == nil {
+				s.claim.Grant = claims[i].Grant // mutant: own-claim-is-not-known
+			}
+			s.claim.Resource, s.claim.Position = claims[i].Resource, claims[i].Position // but s.claimed is set by COMMIT
 		}
 		c.noteRun(t.states)
 		run.grants = c.Grants
@@ -375,15 +405,22 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 	}
 }
 
-// noteOwn remembers what became of claims that the transaction made. Without a COMMIT their positions are nobody's;
-// after a panic there is no err either.
+// noteOwn remembers what became of claims that the transaction made. Without a COMMIT their positions are nobody's, and
+// leases unclaimed; after a panic there is no err either.
 func (t *transaction[Tx]) noteOwn(err error) {
+	m := t.leader.guard.memory
 	for _, s := range t.states {
-		if err != nil || !s.claimed { // mutant: own-claim-that-failed-is-remembered
+		failed := err != nil || !s.claimed
+		if failed { // mutant: own-claim-that-failed-is-remembered
 			s.claim.Position = storage.Position{}
 		}
+		m.givenUp(s) // mutant: own-claim-is-not-remembered
+		past := m.of(s.claim.Grant.Resource)
+		s.own, s.brief = false, past.alone < keepLeaseAfter
+		if failed {
+			s.claim.Position = past.at // mutant: own-claim-that-failed-forgets-what-was-seen
+		}
 	}
-	t.leader.guard.memory.givenUp(t.states...) // mutant: own-claim-is-not-remembered
 }
 
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
@@ -452,6 +489,7 @@ func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	took := time.Since(start)
 	for i, claim := range claims {
 		if claim != (storage.Claim{}) {
+			states[i].found(claim)
 			states[i].moved(claim)
 			g.report.claimed(ctx, claim.Grant, took)
 		}
@@ -540,7 +578,7 @@ func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.
 		return g.resolve(detached, states, o, doubt) // mutant: doubt-is-taken-for-success
 	}
 	for _, s := range states {
-		s.claimed = true // nothing was committed, so the position is what it was
+		s.claimed = !s.own // nothing was committed, so the position is what it was; mutant: own-claim-that-failed-counts
 	}
 	return g.noteRejection(ctx, states, g.nameLimit(err))
 }

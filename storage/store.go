@@ -84,20 +84,23 @@ type Store[Tx any] interface {
 	Resolve(ctx context.Context, d InDoubt) (applied bool, err error)
 }
 
-// Claimer is a Store that can claim resources within the transaction that is to move their fences, without a lock
-// service. Until that transaction ends it keeps all else from moving them, so the claims need not have committed
-// before (G1).
+// Claimer is a Store that can claim resources within the transaction that is to move their fences. Until that
+// transaction ends it keeps all else from moving them, so the claims need not have committed before (G1).
 type Claimer[Tx any] interface {
-	// Beside returns nil unless locker's locks are kept beside the fences, so that BeginOwn sees them; else what names
-	// a new holder of locker's.
-	Beside(locker fence.Locker) (newHolder func() string)
+	// Beside returns false if the Store can't, as it is configured. newHolder is nil unless locker's locks are kept
+	// beside the fences, so that BeginOwn sees them; then it names a new holder of locker's, and calls need no lease.
+	Beside(locker fence.Locker) (newHolder func() string, claims bool)
 
-	// BeginOwn starts a transaction under claims of its own, which are in the order of seen. Of seen's Grants it
-	// takes Resource and Holder, which is the same in each; Position is as for Claim. It waits for a transaction
-	// that is moving the fences; if that takes long, it returns ErrBusy, and the caller calls again. If the database
-	// itself doesn't answer within limit, it fails with context.DeadlineExceeded. If a lock of the resources is owned or
-	// awaited, it returns ErrHeld, and the caller takes locks: so a lease excludes such transactions, which in turn keep
-	// a lock from being granted.
+	// BeginOwn starts a transaction under claims of its own, which are in the order of seen. The Position of seen is as
+	// for Claim. If the database itself doesn't answer within limit, it fails with context.DeadlineExceeded.
+	//
+	// Grants without a token are of locks beside the fences. It waits for a transaction that is moving the fences; if
+	// that takes long, it returns ErrBusy, and the caller calls again. If a lock of the resources is owned or awaited,
+	// it returns ErrHeld, and the caller takes locks: so a lease excludes such transactions, which in turn keep a lock
+	// from being granted.
+	//
+	// With tokens they are those of leases. If it can't claim soon, as where a fence is moved by another transaction or
+	// has a grant that isn't lower, it returns ErrHeld, and the caller calls Claim.
 	BeginOwn(ctx context.Context, limit time.Duration, seen ...Claim) (OwnTxn[Tx], []Claim, error)
 }
 

@@ -34,24 +34,24 @@ func TestAuditVerify_SaysWhatItFinds(t *testing.T) {
 	got = fencectl(t, verify()...)
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
 	require.Empty(t, got.Stdout)
-	require.Contains(t, got.Stderr, "verified 5 entries of 2 resources, 0 kept operations, 0 anchored heads, as of ")
+	require.Contains(t, got.Stderr, "verified 6 entries of 2 resources, 0 kept operations, 0 anchored heads, as of ")
 	got = fencectl(t, verify("--resource", "order/*")...)
 	require.Equal(t, cli.ExitInconclusive, got.Code)
 	require.Contains(t, got.Stderr, `no resource matches "order/*"`)
 
 	file := filepath.Join(t.TempDir(), "export")
-	require.Equal(t, ended(cli.ExitOK, tableOf("resources,entries\n2,5"), ""), fencectl(t, "audit", "export", "--database-url", dsn, "--out", file))
-	tamper(t, dsn, "update fence.history set tx = 5 where seq = 3")
+	require.Equal(t, ended(cli.ExitOK, tableOf("resources,entries\n2,6"), ""), fencectl(t, "audit", "export", "--database-url", dsn, "--out", file))
+	tamper(t, dsn, "update fence.history set tx = 5 where seq = 4")
 	got = fencectl(t, verify()...)
 	require.Equal(t, cli.ExitViolated, got.Code)
-	require.Regexp(t, "^KIND +RESOURCE +POSITION +TEXT +EXPECTED +FOUND\nchanged entry +sku/1 +3 +The entry isn't what was recorded,", got.Stdout)
+	require.Regexp(t, "^KIND +RESOURCE +POSITION +TEXT +EXPECTED +FOUND\nchanged entry +sku/1 +4 +The entry isn't what was recorded,", got.Stdout)
 	require.Contains(t, got.Stderr, "the history is not as Fencekit wrote it: 2 findings", "the fence has another transaction, too")
 	got = fencectl(t, verify("-o", "json")...)
 	var report audit.Report
 	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &report), got.Stdout)
 	require.EqualValues(t, 2, report.TotalFindings)
 	require.Len(t, report.Findings, 2)
-	require.EqualValues(t, 5, report.Entries)
+	require.EqualValues(t, 6, report.Entries)
 	require.Equal(t, cli.ExitOK, fencectl(t, verify("--resource", "sku/2")...).Code)
 	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "verify", "--export", file).Code)
 	again := fencectl(t, "audit", "export", "--database-url", dsn)
@@ -60,7 +60,7 @@ func TestAuditVerify_SaysWhatItFinds(t *testing.T) {
 	require.NoError(t, os.WriteFile(other, []byte(again.Stdout), 0o600))
 	got = fencectl(t, "audit", "verify", "--export", other, "--export", file)
 	require.Equal(t, cli.ExitViolated, got.Code)
-	require.Regexp(t, " sku/1 +3 ", got.Stdout)
+	require.Regexp(t, " sku/1 +4 ", got.Stdout)
 }
 
 func TestAuditVerify_SaysWhatIsWrong(t *testing.T) {

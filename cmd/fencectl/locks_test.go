@@ -159,7 +159,7 @@ func TestLocksList_ShowsTheClaimAndTheDrift(t *testing.T) {
 	require.NoError(t, err)
 	g, err := guard.New(locker, store, &guard.Config{KeepFor: time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, guard.Do(t.Context(), g, []string{"claimed", "behind"}, func(context.Context, pgx.Tx) error { return nil }))
+	require.NoError(t, guard.Hold(t.Context(), g, []string{"claimed", "behind"}, func(context.Context, guard.Runner[pgx.Tx]) error { return nil }))
 	_, err = locker.Acquire(t.Context(), "unclaimed")
 	require.NoError(t, err)
 

@@ -3,6 +3,7 @@ package guardtest
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
@@ -16,6 +17,8 @@ func ownParts[Tx any]() []part[Tx] {
 		{name: "Own_KeepsOthersOut", run: owning(ownBusy[Tx])},
 		{name: "Own_RejectsAHistoryThatLacksWhatWasSeen", run: owning(ownUnseen[Tx])},
 		{name: "Own_InDoubtIsResolved", run: owning(ownResolved[Tx])},
+		{name: "Own_UnderLeasesMovesEachFenceOrNone", run: owning(ownLeased[Tx])},
+		{name: "Own_UnderLeasesLeavesTheRestToClaim", run: owning(ownLeft[Tx])},
 	}
 }
 
@@ -28,8 +31,9 @@ type owner[Tx any] struct {
 func owning[Tx any](f func(o owner[Tx])) func(r *run[Tx]) {
 	return func(r *run[Tx]) {
 		if claimer, ok := r.Store.(storage.Claimer[Tx]); ok {
-			newHolder := claimer.Beside(r.Locker)
-			r.check(newHolder != nil && claimer.Beside(NewLocker()) == nil, "Harness.Locker is not the one beside the fences")
+			newHolder, claims := claimer.Beside(r.Locker)
+			elsewhere, leased := claimer.Beside(NewLocker())
+			r.check(claims && leased && newHolder != nil && elsewhere == nil, "Harness.Locker is not the one beside the fences")
 			f(owner[Tx]{r, claimer, newHolder})
 		}
 	}
@@ -187,4 +191,83 @@ func ownResolved[Tx any](o owner[Tx]) {
 		o.commits(o.begins(resource))
 	}
 	o.holds(key, 3)
+}
+
+func (o owner[Tx]) under(seen ...storage.Claim) (ownTxn[Tx], error) {
+	txn, claims, err := o.claimer.BeginOwn(o.ctx, patience, seen...)
+	if err == nil {
+		o.Cleanup(func() { txn.Rollback(context.Background()) })
+	}
+	return ownTxn[Tx]{txn, claims}, err
+}
+
+func ownLeased[Tx any](o owner[Tx]) {
+	a, b := o.claim(grantOf("a", 5)), o.claim(grantOf("b", 6))
+	seen := unseen(grantOf("b", 8), grantOf("a", 7))
+	seen[0].Position, seen[1].Position = b.Position, a.Position
+	for n := range int64(2) {
+		failed, err := o.under(seen...) // also again: a claim that failed has left nothing
+		o.noError(err)
+		o.noError(failed.Run(o.ctx, o.set(key, 9)))
+		failed.Rollback(o.ctx)
+		o.holds(key, n)
+		o.at(a, [...]storage.EntryKind{storage.KindClaim, storage.KindWrite}[n])
+		txn, err := o.under(seen...)
+		o.noError(err)
+		doubt := storage.InDoubt{Claims: slices.Clone(txn.claims), Tx: 1}
+		moved := o.commits(txn)
+		o.resolves(doubt, false)
+		doubt.Tx = moved[0].Tx
+		o.resolves(doubt, true)
+		for i, m := range moved {
+			entries := o.entries(m.Grant.Resource)
+			claim := entries[len(entries)-2]
+			o.check(m.Grant == seen[i].Grant && claim.Kind == storage.KindClaim && claim.Grant == m.Grant && m.Seq == seen[i].Seq+2 && claim.Seq == m.Seq-1,
+				"%+v comes before %+v, under %+v", claim, m, seen[i])
+			o.at(m, storage.KindWrite)
+			seen[i].Position, seen[i].Grant.Token = m.Position, seen[i].Grant.Token+2
+		}
+		a, b = moved[1], moved[0]
+	}
+	o.write(o.add(key, 1), a, b) // the lease is kept
+	o.holds(key, 3)
+}
+
+// What BeginOwn can't do, Claim does, or says why not.
+func ownLeft[Tx any](o owner[Tx]) {
+	left := func(what string, g fence.Grant) {
+		o.Helper()
+		_, err := o.under(unseen(g)...)
+		o.check(err == storage.ErrHeld, "want ErrHeld %s, got: %v", what, err)
+	}
+	left("without a fence", grant(5))
+	claimed := o.claim(grant(5))
+	for _, token := range []fence.Token{4, 5} {
+		left("below the fence", grant(token))
+	}
+	another := grant(5)
+	another.Holder = "another"
+	left("at another holder's token", another)
+	raised := grant(6)
+	raised.Epoch++
+	left("where the mark is to be raised", raised)
+	left("far above the mark", grant(1<<41))
+	stale, err := o.Store.Begin(o.ctx, claimed)
+	o.noError(err)
+	o.noError(stale.Run(o.ctx, o.get(key)))
+	left("beside a transaction under the fence's grant", grant(6))
+	stale.Rollback(o.ctx)
+	txn, err := o.under(unseen(grant(8))...)
+	o.noError(err)
+	left("beside one under a higher grant", grant(7))
+	moved := o.commits(txn)
+	lost := moved[0]
+	lost.Grant.Token, lost.Seq = 9, lost.Seq+1
+	_, err = o.under(lost)
+	var rejection *storage.RejectedError
+	o.check(errors.As(err, &rejection) && rejection.Reason == storage.ReasonWentBack && rejection.Stage == storage.StageClaim && rejection.Grant == lost.Grant,
+		"want a rejection by %v, got: %v", moved[0], err)
+	o.claim(raised)
+	left("of a lower epoch", grant(9))
+	o.holds(key, 1)
 }

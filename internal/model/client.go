@@ -15,6 +15,7 @@ func (m Protocol) client(s state, i int, yield func(Step, state)) {
 	case away, queued, begun, fenced:
 		m.acquire(s, c, do)
 	case granted:
+		m.beginLeased(s, c, do)
 		m.claimNext(s, c, do)
 	case ready:
 		m.begin(s, c, do)

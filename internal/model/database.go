@@ -39,7 +39,7 @@ func (m Protocol) claim(db *database, n int8, g grant, again int8) (barred bool)
 	if g.Token > r.Top.Token {
 		r.Top = g
 	}
-	r.Timeline, r.Created = db.Timeline, m.Own
+	r.Timeline, r.Created = db.Timeline, m.Own || m.Leased
 	r.move(g, r.Fence.Seq+1, txClaim+again+g.Holder)
 	return false
 }

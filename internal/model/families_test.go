@@ -36,6 +36,7 @@ func (m Protocol) once(keys int8) Protocol     { m.Keys = keys; return m }
 func (m Protocol) reading(reads int8) Protocol { m.Reads = reads; return m }
 func (m Protocol) inSnapshots() Protocol       { m.Snapshot = true; return m }
 func (m Protocol) own() Protocol               { m.Own = true; return m }
+func (m Protocol) leased() Protocol            { m.Leased = true; return m }
 
 // baseFamilies have one resource, and one operation in each transaction.
 func baseFamilies() []family {
@@ -154,6 +155,20 @@ func ownFamilies() []family {
 		{"transactions claim by themselves, the database fails over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true}).own(), nil},
 		{"transactions claim by themselves, a volume is restored", Holds, within(2, 3, 2, Faults{Held: true, Restore: true}).own(), nil},
 		{"transactions claim by themselves, beside read-only operations", Holds, within(2, 2, 2, Faults{LostReplies: true}).own().reading(1), nil},
+		{"transactions claim under leases that are lost", Holds, within(2, 3, 3, Faults{}).leased(), []broken{
+			inData("under leases, and don't lock the fence", LostUpdate, Mutation{Own: OwnUnlocked}),
+			fails("under leases, also below the fence", OlderCommitted, Mutation{Own: OwnTakesAny}),
+		}},
+		{"transactions claim under leases, replies are lost", Holds, within(2, 3, 2, doubt).leased(), []broken{
+			fails("under leases, their COMMIT is resolved without the fence's lock", DeniedButApplied, Mutation{ResolveEarly: true}),
+		}},
+		{"transactions claim under leases, a third client, grants that travel", Holds, within(3, 2, 2, Faults{LostReplies: true, LostClaims: true, SharedGrants: true, Held: true}).leased(), nil},
+		{"transactions claim under leases of two resources, or one", Holds, within(2, 2, 2, doubt).leased().onTwo(), nil},
+		{"transactions claim under leases, an entry of the history vanishes", Holds, within(2, 2, 2, Faults{LostReplies: true, Pruning: 1}).leased(), nil},
+		{"transactions claim under leases, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true, Synchronous: true}).leased(), nil},
+		{"transactions claim under leases, the database fails over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true}).leased(), nil},
+		{"transactions claim under leases, a volume is restored", Holds, within(2, 3, 2, Faults{Held: true, Restore: true}).leased(), nil},
+		{"transactions claim under leases, beside read-only operations", Holds, within(2, 2, 2, Faults{LostReplies: true, SharedGrants: true}).leased().reading(1), nil},
 	}
 }
 

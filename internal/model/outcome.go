@@ -6,6 +6,10 @@ func (m Protocol) applied(s *state, c *client) {
 	for _, n := range s.about(c.Ops).list() {
 		p := &c.Parts[n]
 		p.Expect = fence{p.Grant, p.Expect.Seq + 1, c.Tx}
+		if c.Own {
+			p.Expect.Seq++
+			c.Claimed = c.On
+		}
 		if m.Faults.Held {
 			p.Knows, p.Left = true, p.Read+s.writers(c.Ops, n)
 		}
@@ -43,11 +47,15 @@ func (s *state) answer(ops set, a answer) {
 
 // next goes on to the calls of the client that have no answer yet.
 func (m Protocol) next(s *state, c *client) {
-	if c.Own {
+	if c.Own && !m.Leased {
 		*c = client{}
 		return
 	}
+	c.Own = false
 	c.reset()
+	if c.Claimed != c.On {
+		c.Stage = granted
+	}
 	for _, op := range c.Calls.list() {
 		if s.Answers[op] != pending {
 			c.Calls = c.Calls.without(only(op))

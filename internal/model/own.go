@@ -2,7 +2,7 @@ package model
 
 // Where locks are kept beside the fences, a transaction can claim by itself: it locks the fences of its resources, and
 // keeps them locked until it ends. Then nothing else moves them, and its COMMIT raises them, writes the entries of
-// claim and write, and releases them in one step.
+// claim and write, and releases them in one step. Under grants of another lock service it does so too, with their tokens.
 
 // all are the sets of resources that a client takes grants of, each with the end of its steps' names.
 func (m Protocol) all(yield func(on set, of string)) {
@@ -111,12 +111,12 @@ func (m Protocol) goOnOwn(s state, c client, do change) {
 	looked := m.Mutation.Own == OwnLooksEarly
 	switch {
 	case c.Stage == fenced:
-		do("ends its transaction", 0, func(_ *state, c *client) { *c = client{} })
+		do("ends its transaction", 0, func(_ *state, c *client) { c.endOwn(m) })
 		if s.Ops == m.Ops {
 			return
 		}
 		do("draws tokens, runs user code: reads", 0, func(s *state, c *client) {
-			if m.Mutation.Own != OwnDrawsEarly {
+			if m.Mutation.Own != OwnDrawsEarly && !m.Leased {
 				m.drawAll(s, c)
 			}
 			for _, n := range c.On.list() {
@@ -128,6 +128,28 @@ func (m Protocol) goOnOwn(s state, c client, do change) {
 	case !m.locked(&s, c.On) && (looked || !owned && !awaited):
 		do("locks the fences", 0, func(_ *state, c *client) { c.Stage = fenced })
 	}
+}
+
+// beginLeased locks the fences under grants that none has claimed with, and that are above the fences'.
+func (m Protocol) beginLeased(s state, c client, do change) {
+	if !m.Leased || c.Claimed != 0 || c.Calls != 0 || s.Ops == m.Ops || c.On&^s.DB.created() != 0 || m.locked(&s, c.On) {
+		return
+	}
+	for _, n := range c.On.list() {
+		if c.Parts[n].Grant.Token <= s.DB.Resources[n].Fence.Token && m.Mutation.Own != OwnTakesAny {
+			return
+		}
+	}
+	do("locks fences under its grants", 0, func(_ *state, c *client) { c.Stage = fenced })
+}
+
+// endOwn ends such a transaction before it has run anything. Grants of a lock service stay.
+func (c *client) endOwn(m Protocol) {
+	if !m.Leased {
+		*c = client{}
+		return
+	}
+	c.Stage = granted
 }
 
 // arriveOwn lets a COMMIT arrive that claims. The fences are where its transaction has found them.

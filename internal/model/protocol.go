@@ -31,6 +31,7 @@ type Protocol struct {
 	// then.
 	Snapshot bool
 	Own      bool // locks are kept beside the fences, and transactions can claim by themselves (storage.Claimer)
+	Leased   bool // transactions can claim by themselves under grants of a lock service
 
 	Faults   Faults
 	Mutation Mutation
@@ -115,6 +116,7 @@ const (
 	OwnPassesWaiters         // doesn't look for waiters
 	OwnLooksEarly            // looks before it locks the fences
 	OwnDrawsEarly            // draws its tokens before it locks the fences
+	OwnTakesAny              // takes a grant that isn't above the fence's
 )
 
 // Mutation changes one rule of the protocol. The zero value is the protocol.
@@ -223,7 +225,7 @@ func (m Protocol) goBack(s state) state {
 		case waiting:
 			c.Stage, c.Message = unknown, 0
 		case queued, begun, fenced:
-			*c = client{}
+			c.endOwn(m)
 		case running:
 			if !m.Mutation.Survives {
 				m.undone(&s, c, 0) // the transaction was not sent yet

@@ -68,6 +68,7 @@ func (m Protocol) bounds() string {
 		{m.Batch > 1, fmt.Sprintf("batches of %d", m.Batch)},
 		{m.Keys > 0, fmt.Sprintf("keys: %d", m.Keys)},
 		{m.Own, "claims within transactions"},
+		{m.Leased, "claims under leases within transactions"},
 		{m.Reads > 0, fmt.Sprintf("read-only: %d", m.Reads)},
 		{m.DataOnly, "judged by data and answers"},
 	} {
@@ -218,7 +219,7 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"runs user code: reads on another connection", "begins its transaction",
 		"claim rejected by resource #: database failed over", "begin check rejected by resource #: database failed over",
 		"begin check rejected by resource #: database went back",
-		"creates fences", "creates fences of resource 2 alone", "locks fences", "locks fences of resource 2 alone", "ends its transaction",
+		"locks fences under its grants", "creates fences", "creates fences of resource 2 alone", "locks fences", "locks fences of resource 2 alone", "ends its transaction",
 		"draws tokens, runs user code: reads", "COMMIT of tx # arrives: claimed and applied", "ends tx #",
 		"resolves by resource #: has the lock, never applied", "is granted locks", "is granted locks of resource 2 alone",
 		"queues for locks", "queues for locks of resource 2 alone", "stops waiting", "ends the session of holder #",

@@ -83,16 +83,18 @@ func (s *Store) usable(ctx context.Context, claims []storage.Claim) error {
 	return err
 }
 
-// Beside implements storage.Claimer. At the stricter levels a transaction's snapshot may be older than a lock that was
-// granted while it waited for the fence.
-func (s *Store) Beside(locker fence.Locker) (newHolder func() string) {
+// Beside implements storage.Claimer. At the stricter levels a transaction's snapshot may be older than what it waited for.
+func (s *Store) Beside(locker fence.Locker) (newHolder func() string, claims bool) {
+	if s.cfg.Isolation != pgx.ReadCommitted { // mutant: own-claims-in-a-snapshot
+		return nil, false
+	}
 	locks, ok := locker.(interface {
 		Beside(pool *pgxpool.Pool, schema string) (newHolder func() string)
 	})
-	if !ok || s.cfg.Isolation != pgx.ReadCommitted { // mutant: own-claims-in-a-snapshot
-		return nil
+	if !ok {
+		return nil, true
 	}
-	return locks.Beside(s.pool, s.cfg.Schema)
+	return locks.Beside(s.pool, s.cfg.Schema), true
 }
 
 // BeginOwn implements storage.Claimer. It begins with a round trip of its own, so a function that has begun to run
@@ -103,10 +105,20 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 	err := s.usable(ctx, seen)
 	grants := grantsOf(seen)
 	names, _, _, _ := grantArrays(grants)
+	leased := err == nil && seen[0].Grant.Token > 0
 	for n := 1; err == nil; n++ {
 		var t *txn
 		if t, err = s.beginOwn(ctx, seen); err == nil {
 			return t, t.claims, nil
+		}
+		switch state := sqlstate.Of(err); {
+		case !leased:
+		case state == sqlstate.LockTimeout, state == sqlstate.Canceled:
+			s.evict(ctx, grants) // what moves the fence is of a grant that is over
+			s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
+			return nil, nil, storage.ErrHeld
+		case state == sqlstate.ToCreate, state == sqlstate.Serialization, state == sqlstate.Deadlock:
+			return nil, nil, storage.ErrHeld
 		}
 		if sqlstate.Of(err) == sqlstate.ToCreate && n < tries {
 			_, err = s.transact(ctx, fmt.Sprintf(s.sql.createHere, s.patience(ctx), names), "")

@@ -106,6 +106,7 @@ var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in betwe
 func (t *txn) moved() []storage.Claim {
 	claims := slices.Clone(t.claims)
 	for i, c := range claims {
+		claims[i].Own = false
 		claims[i].Position = storage.Position{Seq: c.Seq + 1, Tx: t.id} // mutant: commit-leaves-the-position
 	}
 	return claims

@@ -205,6 +205,22 @@ func TestBeginOwn_SeesTheFirstGrantOfAName(t *testing.T) {
 	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.lock where resource = 'new' and session = 7"))
 }
 
+// A fence above the sequence, as of another lock service, raises it, and never lowers what others have raised meanwhile.
+func TestBeginOwn_RaisesTheSequenceAlone(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	claim(t, store, grant(1<<20, "a"))
+	raising := locked(t, pool, "select pg_advisory_xact_lock(fence.name_key(''), 0)")
+	later := claimLater(t, store, unseen(resource)...)
+	waiting(t, pool, "advisory")
+	mustExec(t, pool, "select setval('fence.lock_token', 1 << 30)")
+	require.NoError(t, raising.Rollback(t.Context()))
+	first := receive(t, later)
+	require.NoError(t, first.err)
+	require.Greater(t, first.value.claims[0].Grant.Token, fence.Token(1<<30))
+	first.value.Rollback(t.Context())
+}
+
 // Who asks what became of a transaction waits for it, also where only that one sees the fence.
 func TestBeginOwn_ResolveWaitsForWhoMakesTheFence(t *testing.T) {
 	t.Parallel()
@@ -313,14 +329,23 @@ func TestOwn_LeavesNothingOfAFailure(t *testing.T) {
 // As long as the transaction runs, nothing can say what becomes of it; once it has ended, that stays true.
 func TestOwn_InDoubtIsResolved(t *testing.T) {
 	t.Parallel()
-	for name, deliver := range map[string]bool{"applied": true, "not applied": false} {
+	for name, c := range map[string]struct {
+		deliver bool
+		tokens  fence.Token // of leases
+	}{"applied": {true, 0}, "not applied": {false, 0}, "applied under a lease": {true, 1 << 20}, "not applied under a lease": {false, 1 << 20}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFaulty(t, pgx.ReadCommitted)
+			f, deliver := newFaulty(t, pgx.ReadCommitted), c.deliver
+			next := func() storage.Claim {
+				seen := unseen(resource)[0]
+				seen.Grant.Epoch, seen.Grant.Token = 1, c.tokens
+				c.tokens += min(c.tokens, 1)
+				return seen
+			}
 			beginOwn(t, f.store, unseen(resource)...).write(t, set("x", 1))
 			hold := pgproxy.HoldCommit()
 			f.proxy.OnCommit(func(string) *pgproxy.Action { return hold })
-			o := beginOwn(t, f.store, unseen(resource)...)
+			o := beginOwn(t, f.store, next())
 			require.NoError(t, o.Run(t.Context(), set("x", 2)))
 			_, err := o.Commit(t.Context(), nil)
 			d := inDoubt(t, err)
@@ -337,7 +362,7 @@ func TestOwn_InDoubtIsResolved(t *testing.T) {
 				require.NoError(t, hold.Drop(t.Context()))
 			}
 			f.resolves(t, d, deliver)
-			beginOwn(t, f.direct, unseen(resource)...).write(t, add("x", 10))
+			beginOwn(t, f.direct, next()).write(t, add("x", 10))
 			f.resolves(t, d, deliver)
 			holds(t, f.pool, "x", map[bool]int64{true: 12, false: 11}[deliver])
 			require.Empty(t, recorded(t, f.direct))
@@ -435,9 +460,9 @@ func TestBeginOwn_GoesOnFromWhatIsThere(t *testing.T) {
 	pool, store := fresh(t, nil)
 	seen := unseen(resource)[0]
 	seen.Position = written(t, store, grant(5, "a"), 3).Position
-	last := beginOwn(t, store, seen).write(t, set("x", 9))[0]
+	seen.Position = beginOwn(t, store, seen).write(t, set("x", 9))[0].Position
 	unprotected(t, pool, "delete from fence.resource")
-	require.Equal(t, last.Seq+1, beginOwn(t, store, last).write(t, set("x", 10))[0].Seq-1, "rebuilt from its history")
+	require.Equal(t, seen.Seq+1, beginOwn(t, store, seen).write(t, set("x", 10))[0].Seq-1, "rebuilt from its history")
 	outdated(t, pool, 1)
 	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
@@ -526,14 +551,23 @@ func TestBeside_NeedsTheLocksOfThisSchema(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
 	locker := newLocker(t, pool)
-	require.NotEqual(t, store.Beside(locker)(), store.Beside(locker)())
+	holder, claims := store.Beside(locker)
+	require.True(t, claims)
+	require.NotEqual(t, holder(), holder())
 	elsewhere, err := pglock.New(pool, &pglock.Config{Schema: "elsewhere"})
 	require.NoError(t, err)
-	for _, s := range []*postgres.Store{newStore(t, newPool(t), nil), newStore(t, pool, at(pgx.RepeatableRead)), newStore(t, pool, at(pgx.Serializable))} {
-		require.Nil(t, s.Beside(locker))
+	for _, c := range []struct {
+		store  *postgres.Store
+		locker fence.Locker
+		claims bool
+	}{
+		{newStore(t, newPool(t), nil), locker, true}, {store, elsewhere, true}, {store, new(etcd.Locker), true},
+		{newStore(t, pool, at(pgx.RepeatableRead)), locker, false}, {newStore(t, pool, at(pgx.Serializable)), locker, false},
+	} {
+		holder, claims := c.store.Beside(c.locker)
+		require.Nil(t, holder)
+		require.Equal(t, c.claims, claims)
 	}
-	require.Nil(t, store.Beside(elsewhere))
-	require.Nil(t, store.Beside(new(etcd.Locker)))
 }
 
 // A Hold on another process excludes such calls: they wait for it in the queue of the lock.
@@ -637,4 +671,21 @@ func TestOwn_EndsASilentCopy(t *testing.T) {
 	close(silent)
 	require.NoError(t, err)
 	require.Error(t, receive(t, stopped).err)
+}
+
+// Whoever has the higher lease need not wait for the limits of one that is over.
+func TestOwn_UnderALeaseIsEvictedByAHigherOne(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, patient())
+	impatient := newStore(t, openPool(t, pool.Config().ConnString(), unnamed), postgres.Config{}.With(postgres.Times{Lock: 50 * time.Millisecond}))
+	claim(t, store, grant(1, "a"))
+	first := beginOwn(t, store, storage.Claim{Grant: grant(2, "a")})
+	require.NoError(t, first.Run(t.Context(), add("x", 1)))
+	_, err := claimHere(t, impatient, storage.Claim{Grant: grant(3, "b")})
+	require.Same(t, storage.ErrHeld, err)
+	next := claim(t, impatient, grant(3, "b"))
+	require.EqualValues(t, 2, next.Seq)
+	_, err = first.Commit(t.Context(), nil)
+	requireRejected(t, err, storage.ReasonStale)
+	holds(t, pool, "x", 0)
 }

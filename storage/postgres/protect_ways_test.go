@@ -152,7 +152,7 @@ var ways = []way{
 func (db *protectedDB) fill(t testing.TB, sql string) string {
 	c := db.claim(t)
 	return strings.NewReplacer("perform check;", strings.Replace(beginCheckCall(c), "select", "perform", 1)+";", "check;", beginCheckCall(c)+";",
-		"lock;", fmt.Sprintf("select pg_advisory_xact_lock_shared(%d, %d);", c.Resource, c.Grant.Token), "seal;", sealCall(c, 77)+";", "void;", voidCall(c, 78)+";", "claim here;", "select fence.create_here('{736b752f31}', ''), fence.claim_here('{736b752f31}', '61', 79, '', '{0}', '{0}');",
+		"lock;", fmt.Sprintf("select pg_advisory_xact_lock_shared(%d, %d);", c.Resource, c.Grant.Token), "seal;", sealCall(c, 77)+";", "void;", voidCall(c, 78)+";", "claim here;", "select fence.create_here('{736b752f31}', ''), fence.claim_here('{736b752f31}', '{61}', 79, '', '{0}', '{0}');",
 		"other claim;", fmt.Sprintf("select fence.claim_one('sku/1', 1, %d, 'b');", c.Grant.Token+1)).Replace(sql)
 }
 

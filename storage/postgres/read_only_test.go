@@ -208,7 +208,9 @@ func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
 			t.Parallel()
 			f := newFaulty(t, pgx.ReadCommitted)
 			g := newGuard(t, f.store)
-			require.NoError(t, guard.Do(t.Context(), g, resource, statement("select 1")))
+			for range 3 { // until the lease is kept
+				require.NoError(t, guard.Do(t.Context(), g, resource, statement("select 1")))
+			}
 			runs := 0
 			reads := func(options ...guard.Option) error {
 				lost := c.lose()
@@ -225,7 +227,7 @@ func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
 			runs = 0
 			require.Equal(t, c.runs == 2, reads(guard.Retryable()) == nil)
 			require.Equal(t, c.runs, runs)
-			require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, f.direct), "no void")
+			require.NotContains(t, kinds(t, f.direct), storage.KindVoid)
 		})
 	}
 }

@@ -36,6 +36,7 @@ type run struct {
 	pid    int
 	claims []storage.Claim
 	own    bool // its transaction makes the claims
+	leased bool // under grants of the holder's
 	killed bool
 	worked bool
 	rests  map[string]link
@@ -47,7 +48,10 @@ type run struct {
 func (r *run) String() string { return fmt.Sprintf("transaction %d under %v", r.number, r.claims) }
 
 func (r *run) kind() string {
-	if r.own {
+	switch {
+	case r.leased:
+		return "leased "
+	case r.own:
 		return "own "
 	}
 	return ""
@@ -148,10 +152,17 @@ func (h *holder) begin() {
 func (h *holder) beginOwn() {
 	s := h.s
 	s.runs++
+	r := &run{number: s.runs, own: true, leased: s.upTo(1, "under leases") > 0, rests: map[string]link{}, writes: map[string]link{}}
 	var seen []storage.Claim
+	left := false
 	for _, name := range s.resources {
 		if _, kept := h.claims[name]; !kept && (seen == nil || s.upTo(1, "also") > 0) {
-			seen = append(seen, storage.Claim{Grant: fence.Grant{Resource: name, Holder: fmt.Sprint("own ", s.runs)}, Position: h.seen[name]})
+			g, last := fence.Grant{Resource: name, Holder: fmt.Sprint("own ", s.runs)}, s.world.claimed[name]
+			if r.leased {
+				g = h.grants[name]
+				left = left || last.Token == 0 || g.Compare(last) <= 0 || g.Epoch != last.Epoch || g.Epoch != s.epoch
+			}
+			seen = append(seen, storage.Claim{Grant: g, Position: h.seen[name]})
 		}
 	}
 	locked, store := s.locked(seen...), s.db.stores[0]
@@ -162,19 +173,20 @@ func (h *holder) beginOwn() {
 	s.Logf("%s begins to claim %v by itself: %v %v", h.name, seen, claims, err)
 	rejected := new(storage.RejectedError)
 	switch {
-	case err == storage.ErrBusy, locked && errors.As(err, new(*postgres.TransientError)): // its connections are as impatient
+	case err == storage.ErrBusy && !r.leased, locked && errors.As(err, new(*postgres.TransientError)): // its connections are as impatient
 		require.True(s, locked, "nothing has the fences locked")
 		s.seen["own busy"]++
 	case err == storage.ErrHeld:
-		require.True(s, slices.ContainsFunc(s.open(), func(r *run) bool { return !r.own }), "no transaction is open under the fence's grant")
-		s.seen["own held"]++
+		under := slices.ContainsFunc(s.open(), func(r *run) bool { return !r.own })
+		require.True(s, under || left || locked && r.leased, "no transaction is open under the fence's grant")
+		s.seen[r.kind()+"held"]++
 	case errors.As(err, &rejected):
 		require.Equal(s, storage.ReasonWentBack, rejected.Reason)
 		require.True(s, s.back || s.pruned, "the database never went back: %v", err)
 		delete(h.seen, rejected.Grant.Resource)
 	default:
 		require.NoError(s, err)
-		r := &run{number: s.runs, txn: txn, claims: claims, own: true, rests: map[string]link{}, writes: map[string]link{}}
+		r.txn, r.claims = txn, claims
 		h.run = r
 		require.False(s, locked, "G1: another transaction has the fences locked")
 		h.does(func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, backend).Scan(&r.pid) })
@@ -275,12 +287,12 @@ func (h *holder) commit() {
 
 func (h *holder) tookEffect(r *run) {
 	for _, c := range r.claims {
-		c.Seq, c.Tx = c.Seq+1, r.tx
-		if h.seen[c.Grant.Resource] = c.Position; !r.own {
+		c.Seq, c.Tx, c.Own = c.Seq+1, r.tx, false
+		if h.seen[c.Grant.Resource] = c.Position; !r.own || r.leased {
 			h.goesOnFrom(c)
 		}
 	}
-	if r.own {
+	if r.own && !r.leased {
 		return
 	}
 	maps.Copy(h.memory, r.rests)

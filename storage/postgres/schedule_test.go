@@ -69,6 +69,7 @@ func TestSchedules_LoseNoUpdate(t *testing.T) {
 		"committed", "stale", "overtaken", "went back", "transient", "several resources", "from memory",
 		"doubt applied", "doubt not applied", "outcome pruned", "late COMMIT applied", "late COMMIT rejected", "reply lost",
 		"killed", "restored", "history deleted",
+		"leased committed", "leased held", "leased late COMMIT applied",
 		"own committed", "own busy", "own held", "own in doubt waits", "own late COMMIT applied",
 	} {
 		require.Positive(t, seen[what], what)

@@ -112,7 +112,7 @@ func TestContract_RejectsWhatCannotBeMeant(t *testing.T) {
 	}
 	requireState(t, in("read only", "select fence.begin_one("+id+", 1, 5)"), "25006")
 	requireState(t, in("isolation level serializable", "select fence.claim_one('sku/1', 1, 6, 'b')"), "ZF008")
-	requireState(t, in("isolation level repeatable read", "select fence.claim_here('{736b752f31}', '61', 77, '', '{0}', '{0}')"), "ZF008")
+	requireState(t, in("isolation level repeatable read", "select fence.claim_here('{736b752f31}', '{61}', 77, '', '{0}', '{0}')"), "ZF008")
 	requireState(t, in("isolation level repeatable read", "select fence.create_here('{736b752f31}', '')"), "ZF008")
 	requireState(t, in("isolation level serializable", "select fence.resolve_one("+id+", 1, 5, 'a', 1, 1, 1)"), "ZF008")
 	require.Equal(t, []string{"sku/1 claim 5"}, column(t, pool, "select concat_ws(' ', resource, kind, token) from fence.entry"))
@@ -263,8 +263,8 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 		"check_fences(null, '{1}', '{5}')", "check_fences('{}', '{}', '{}')", "check_fences('{1}', '{}', '{5}')", "check_fences('{1}', '{1}', '{5,5}')",
 		"claim(null, '{1}', '{5}', '{61}', 77)", "claim('{}', '{}', '{}', '{}', 77)", "claim('{61}', '{1}', '{5,6}', '{61}', 77)", "claim('{61}', '{1}', '{5}', null, 77)",
 		"claim('{62,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,null}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{{61,62}}', '{1,1}', '{5,5}', '{61,61}', 77)",
-		"claim_here(null, '61', 77, '', '{0}', '{0}')", "claim_here('{}', '61', 77, '', '{}', '{}')", "claim_here('{61}', '61', null, '', '{0}', '{0}')", "claim_here('{61}', '61', 77, '', '{0}', '{}')",
-		"claim_here('{61}', '61', 77, '', null, '{0}')", "claim_here('{61}', '', 77, '', '{0}', '{0}')", "claim_here('{61}', '610a', 77, '', '{0}', '{0}')", "create_here('{61c285}', '')",
+		"claim_here(null, '{61}', 77, '', '{0}', '{0}')", "claim_here('{}', '{61}', 77, '', '{}', '{}')", "claim_here('{61}', '{61}', null, '', '{0}', '{0}')", "claim_here('{61}', '{61}', 77, '', '{0}', '{}')",
+		"claim_here('{61}', '{61}', 77, '', null, '{0}')", "claim_here('{61}', '{null}', 77, '', '{0}', '{0}')", "claim_here('{61}', '{610a}', 77, '', '{0}', '{0}')", "create_here('{61c285}', '')",
 		"claim('{61}', '{1}', '{5}', '{61}', 77, '', null, '{1}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{1}', '{1,2}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{null}', '{1}')",
 	} {
 		require.ErrorContains(t, inOne(t, r.app, "select fence."+call), "SQLSTATE ZF007", call)

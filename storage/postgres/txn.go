@@ -164,10 +164,14 @@ func (t *txn) head() []wire.Statement {
 
 func (t *txn) ownHead() []wire.Statement {
 	q := &t.store.sql
-	names, seqs, txs := seenArrays(t.own)
+	names, epochs, tokens, holders := grantArrays(grantsOf(t.own))
+	_, seqs, txs := seenArrays(t.own)
 	head := make([]wire.Statement, 2)
 	head[0].SQL, head[1].SQL = q.begin, q.claimHere
-	head[1].ParamValues = [][]byte{[]byte(names), appendHex(nil, t.own[0].Grant.Holder), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs), appendInteger(nil, t.wait)}
+	head[1].ParamValues = [][]byte{[]byte(names), []byte(holders), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs), nil, nil, appendInteger(nil, t.wait)}
+	if t.own[0].Grant.Token > 0 {
+		head[1].ParamValues[6], head[1].ParamValues[7] = []byte(epochs), []byte(tokens)
+	}
 	return head
 }
 

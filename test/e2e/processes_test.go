@@ -119,7 +119,10 @@ func TestManyResources_OneLeaseAndNoGoroutinesWhileIdle(t *testing.T) {
 		for range 4 {
 			workers.Go(func() {
 				for n := range next {
-					if err := guard.Do(t.Context(), p.Guard, fmt.Sprintf("r/%d", n), touch, guard.Retryable()); err != nil {
+					name := fmt.Sprintf("r/%d", n)
+					if err := guard.Hold(t.Context(), p.Guard, name, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
+						return guard.Do(ctx, h, name, touch)
+					}, guard.Retryable()); err != nil {
 						t.Error(err)
 					}
 				}

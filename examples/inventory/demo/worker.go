@@ -93,7 +93,7 @@ func (w *worker) run(ctx context.Context, ttl time.Duration) (err error) {
 			return err
 		}
 		g, err := guard.New(locker, store, &guard.Config{Observers: []*guard.Observer{{
-			Claimed: func(_ context.Context, g fence.Grant, _ time.Duration) { w.holds(g) },
+			Acquired: func(_ context.Context, g fence.Grant, _ time.Duration) { w.holds(g) },
 		}}})
 		if err != nil {
 			return err

@@ -371,7 +371,7 @@ begin
             perform pg_advisory_xact_lock({{schema}}.name_key(v_name), 0), {{schema}}.create_fence(v_name);
         end if;
     end loop;
-    perform pg_advisory_xact_lock({{schema}}.name_key(''), 0); -- mutant: sequence-is-raised-side-by-side
+    perform pg_advisory_xact_lock({{schema}}.name_key(''), 0);
     v_token := nextval('{{schema}}.lock_token');
     select max(t.token) - v_token into v_behind
       from {{schema}}.setting s
@@ -380,7 +380,7 @@ begin
     if v_behind > 100000 then
         v_token := setval('{{schema}}.lock_token', v_token + v_behind);
     elsif v_behind > 0 then -- setval might take back what others draw just now
-        select max(nextval('{{schema}}.lock_token')) into v_token from generate_series(1, v_behind); -- mutant: sequence-goes-back
+        select max(nextval('{{schema}}.lock_token')) into v_token from generate_series(1, v_behind);
     end if;
     select m.o_state, m.o_detail into v_state, v_detail
       from {{schema}}.setting s, {{schema}}.pass_marks(s.epoch, v_token + 1) m;
@@ -395,7 +395,11 @@ end $$;
 -- numbers, as seals do, each behind the lock of its name. The missing fence of a single resource it makes.
 --
 -- p_seqs and p_txs are as for claim. A grant whose transaction still runs is left to claim, which evicts it.
-create function {{schema}}.claim_here(p_names text[], p_holder text, p_tx bigint, p_shard text, p_seqs bigint[], p_txs bigint[]) returns text
+--
+-- With p_epochs and p_tokens it claims under grants of another lock service, and doesn't look at locks. What it can't
+-- claim so is left to claim, which rejects or evicts. A later claimant finds the transaction by the lock of its token.
+create function {{schema}}.claim_here(p_names text[], p_holders text[], p_tx bigint, p_shard text, p_seqs bigint[], p_txs bigint[],
+                                     p_epochs bigint[] default null, p_tokens bigint[] default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     n         integer := cardinality(p_names);
@@ -404,7 +408,8 @@ declare
     v_guarded text := E'\n';
     v_answers text[];
     v_name    text;
-    v_holder  text := convert_from(decode(p_holder, 'hex'), 'UTF8');
+    v_holder  text;
+    v_token   bigint;
     v_at      timestamptz;
     v_done    boolean;
     i         integer;
@@ -414,9 +419,8 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: claim_here needs READ COMMITTED' using errcode = 'ZF008';
     end if;
-    if (n > 0 and cardinality(p_seqs) = n and cardinality(p_txs) = n and p_tx is not null and octet_length(v_holder) between 1 and 256
-        -- Control characters, of ASCII and U+0080 to U+009F, forge lines.
-        and encode(decode(p_holder, 'hex'), 'hex') !~ '^(..)*([01].|7f|c2[89].)') is not true then
+    if (n > 0 and cardinality(p_holders) = n and cardinality(p_seqs) = n and cardinality(p_txs) = n and p_tx is not null
+        and (p_tokens is null or cardinality(p_epochs) = n and cardinality(p_tokens) = n and array_position(p_epochs || p_tokens, null) is null)) is not true then
         raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
     end if;
     if n > 1 then
@@ -425,6 +429,12 @@ begin
     end if;
     foreach i in array v_order loop -- one by one: what is owned isn't locked while a later one is waited for
         v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
+        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
+        v_token := p_tokens[i];
+        -- Control characters, of ASCII and U+0080 to U+009F, forge lines.
+        if (octet_length(v_holder) between 1 and 256 and encode(convert_to(v_holder, 'UTF8'), 'hex') !~ '^(..)*([01].|7f|c2[89].)') is not true then
+            raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
+        end if;
         v_done := pg_advisory_xact_lock(hashtext('{{schema}}.' || v_name) | -2147483648, 0) is null; -- as name_key, whose call costs more
         select * into r from {{schema}}.resource where name = v_name for no key update; -- mutant: claim-here-does-not-lock
         if not found then
@@ -441,7 +451,7 @@ begin
         end if;
         v_done := pg_advisory_unlock(r.id, (r.token & 2147483647)::integer);
         if p_seqs[i] > 0 and (r.seq, r.tx) <> (p_seqs[i], p_txs[i]) and {{schema}}.lost(r.id, p_seqs[i], p_txs[i]) then
-            perform {{schema}}.reject('ZF004', r.id, r.epoch, 0, v_holder, 0);
+            perform {{schema}}.reject('ZF004', r.id, coalesce(p_epochs[i], r.epoch), coalesce(p_tokens[i], 0), v_holder, 0);
         end if;
         v_at := clock_timestamp();
         -- In a snapshot of its own, behind the update's lock of the table: a lock may have been granted while this waited,
@@ -452,14 +462,17 @@ begin
                hash = sha256(r.hash || int4send(r.id) || int8send(r.seq + 1) || 'c' || int8send(r.seq + 1) || int8send(p_tx)
                              || xid8send(v_xid) || timestamptz_send(v_at) || int8send(g.epoch) || int8send(g.token) || int4send(g.timeline)
                              || int4send(octet_length(v_holder)) || convert_to(v_holder, 'UTF8') || convert_to(r.name, 'UTF8'))
-          from (select g.epoch, nextval('{{schema}}.lock_token') as token, g.token as mark, g.max_token_jump, case when k.epoch = g.epoch then k.token else 0 end as granted,
+          from (select g.epoch, coalesce(v_token, nextval('{{schema}}.lock_token')) as token, g.token as mark, g.max_token_jump,
+                       case when k.epoch = g.epoch and v_token is null then k.token else 0 end as granted,
                        case when g.tells_timeline then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer
                             else {{schema}}.timeline() end as timeline
                   from {{schema}}.setting g left join {{schema}}.lock k on k.resource = r.name
-                 where g.one and coalesce(g.shard, '') = p_shard and k.session is null -- mutant: own-claim-of-what-is-owned
-                   and not exists (select from {{schema}}.lock_waiter w where w.resource = r.name) -- mutant: own-claim-of-what-is-awaited
+                 where g.one and coalesce(g.shard, '') = p_shard and coalesce(p_epochs[i], g.epoch) = g.epoch
+                   and (v_token is not null
+                     or k.session is null -- mutant: own-claim-of-what-is-owned
+                     and not exists (select from {{schema}}.lock_waiter w where w.resource = r.name)) -- mutant: own-claim-of-what-is-awaited
                 offset 0) g
-         where f.id = r.id and g.token > g.granted and (g.epoch, g.token) > (r.epoch, r.token) -- mutant: own-claim-below-the-fence
+         where f.id = r.id and g.token > g.granted and (g.epoch, g.token) > (r.epoch, r.token) -- mutant: claim-here-below-the-fence
            and g.mark > 0 and g.token <= g.mark + g.max_token_jump / 1024
         returning f.epoch, f.token, f.timeline, f.hash into s;
         if not found then
@@ -468,7 +481,10 @@ begin
                or exists (select from {{schema}}.lock_waiter w where w.resource = v_name) then
                 raise exception 'fencekit: the resource is owned or awaited' using errcode = 'ZF018';
             end if;
-            exit; -- the mark or the sequence is to be raised
+            exit; -- the mark or the sequence is to be raised; or the grant is not above the fence's
+        end if;
+        if v_token is not null then
+            v_done := pg_try_advisory_xact_lock_shared(r.id, (v_token & 2147483647)::integer); -- mutant: claim-here-hides-from-eviction
         end if;
         insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
         values (r.id, 'c', r.seq + 1, r.seq + 1, p_tx, v_xid, v_at, s.hash, s.epoch, s.token, s.timeline, v_holder, r.name);
