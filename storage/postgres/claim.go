@@ -46,6 +46,7 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 			break
 		}
 		s.evict(ctx, grants)
+		s.evictSilent(ctx, grants)
 	}
 	return nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, inOrder...)
 }
@@ -114,8 +115,6 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 		switch state := sqlstate.Of(err); {
 		case !leased:
 		case state == sqlstate.LockTimeout, state == sqlstate.Canceled:
-			s.evict(ctx, grants) // what moves the fence is of a grant that is over
-			s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
 			return nil, nil, storage.ErrHeld
 		case state == sqlstate.ToCreate, state == sqlstate.Serialization, state == sqlstate.Deadlock:
 			return nil, nil, storage.ErrHeld
@@ -129,7 +128,7 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 		case sqlstate.LockTimeout, sqlstate.Canceled: // by the bound of the statement, in which it waits for all fences
 			ctx, cancel := context.WithTimeout(caller, limit+s.cfg.times.silence())
 			defer cancel()
-			s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
+			s.evictSilent(ctx, grants)
 			return nil, nil, storage.ErrBusy
 		case sqlstate.Serialization, sqlstate.Deadlock:
 			return nil, nil, storage.ErrBusy
@@ -267,6 +266,12 @@ func (s *Store) evictSQL(grants []fence.Grant, thorough bool) string {
 // evict only logs failures, since it serves liveness only.
 func (s *Store) evict(ctx context.Context, grants []fence.Grant) {
 	s.evictBy(ctx, grants, s.evictSQL(grants, true))
+}
+
+// evictSilent ends transactions that have claimed by themselves and wait for their clients within a statement.
+func (s *Store) evictSilent(ctx context.Context, grants []fence.Grant) {
+	names, _, _, _ := grantArrays(grants)
+	s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
 }
 
 func (s *Store) evictBy(ctx context.Context, grants []fence.Grant, sql string) {

@@ -649,43 +649,40 @@ func TestOwn_KeepsWhatNoOtherProcessUses(t *testing.T) {
 	holds(t, pool, "x", n)
 }
 
-// No timeout of the server ends a COPY whose client sends nothing. That the call behind it waits for longer than
-// StoreTimeout doesn't make the database unavailable.
+// No timeout of the server ends a COPY whose client sends nothing: whoever waits for the fence does. That the call
+// behind it waits for longer than StoreTimeout doesn't make the database unavailable.
 func TestOwn_EndsASilentCopy(t *testing.T) {
 	t.Parallel()
-	pool, store := fresh(t, patient())
-	next := newOwnGuard(t, pool, newStore(t, pool, postgres.Config{}.With(postgres.Times{Idle: 5 * time.Second})), &guard.Config{StoreTimeout: 2 * time.Second})
-	silent := make(chan struct{})
-	first := beginOwn(t, store, unseen(resource)...)
-	stopped := background(func() (struct{}, error) {
-		return struct{}{}, first.Run(t.Context(), storage.Func[pgx.Tx](func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key"}, pgx.CopyFromFunc(func() ([]any, error) {
-				<-silent
-				return nil, nil
-			}))
+	for name, next := range map[string]func(t *testing.T, pool *pgxpool.Pool) error{
+		"a call": func(t *testing.T, pool *pgxpool.Pool) error {
+			store := newStore(t, pool, postgres.Config{}.With(postgres.Times{Idle: 5 * time.Second}))
+			return guard.Do(t.Context(), newOwnGuard(t, pool, store, &guard.Config{StoreTimeout: 2 * time.Second}), resource, add("x", 1))
+		},
+		"a lease": func(t *testing.T, pool *pgxpool.Pool) error {
+			store := newStore(t, pool, postgres.Config{}.With(postgres.Times{Lock: 50 * time.Millisecond, Idle: 100 * time.Millisecond}))
+			_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(1<<20, "b")})
 			return err
-		}))
-	})
-	eventually(t, pool, "select count(*) = 1 from pg_stat_progress_copy")
-	err := guard.Do(t.Context(), next, resource, add("x", 1))
-	close(silent)
-	require.NoError(t, err)
-	require.Error(t, receive(t, stopped).err)
-}
-
-// Whoever has the higher lease need not wait for the limits of one that is over.
-func TestOwn_UnderALeaseIsEvictedByAHigherOne(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, patient())
-	impatient := newStore(t, openPool(t, pool.Config().ConnString(), unnamed), postgres.Config{}.With(postgres.Times{Lock: 50 * time.Millisecond}))
-	claim(t, store, grant(1, "a"))
-	first := beginOwn(t, store, storage.Claim{Grant: grant(2, "a")})
-	require.NoError(t, first.Run(t.Context(), add("x", 1)))
-	_, err := claimHere(t, impatient, storage.Claim{Grant: grant(3, "b")})
-	require.Same(t, storage.ErrHeld, err)
-	next := claim(t, impatient, grant(3, "b"))
-	require.EqualValues(t, 2, next.Seq)
-	_, err = first.Commit(t.Context(), nil)
-	requireRejected(t, err, storage.ReasonStale)
-	holds(t, pool, "x", 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, store := fresh(t, patient())
+			silent := make(chan struct{})
+			first := beginOwn(t, store, unseen(resource)...)
+			stopped := background(func() (struct{}, error) {
+				return struct{}{}, first.Run(t.Context(), storage.Func[pgx.Tx](func(ctx context.Context, tx pgx.Tx) error {
+					_, err := tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key"}, pgx.CopyFromFunc(func() ([]any, error) {
+						<-silent
+						return nil, nil
+					}))
+					return err
+				}))
+			})
+			eventually(t, pool, "select count(*) = 1 from pg_stat_progress_copy")
+			err := next(t, pool)
+			close(silent)
+			require.NoError(t, err)
+			require.Error(t, receive(t, stopped).err)
+		})
+	}
 }

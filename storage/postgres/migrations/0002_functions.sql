@@ -601,9 +601,8 @@ begin
     end;
 end $$;
 
--- stale_backends lists the backends that hold the begin check's lock of an earlier claim, or of a lower token that one
--- is claiming with just now (claim_here), with the transactions that they run. A late caller must not disturb later
--- claims. Of a token the lock has 31 bits: the lower of two is less than half of their circle behind.
+-- stale_backends lists the backends that hold the begin check's lock of an earlier claim, with the transactions
+-- that they run. A late caller must not disturb later claims.
 create function {{schema}}.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns table (o_pid integer, o_transaction text)
 language plpgsql volatile set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
@@ -614,10 +613,9 @@ begin
         on l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.classid::bigint = r.id
        and l.database = (select d.oid from pg_database d where d.datname = current_database())
      where r.name = p_name and l.pid is not null and l.pid <> pg_backend_pid()
-       and (r.epoch = p_epoch and (p_token - l.objid::bigint) & 2147483647 < 1073741824 -- mutant: evict-overlooks-claims-under-way
-            or exists (select from (select c.epoch, c.token from {{schema}}.history c
+       and exists (select from (select c.epoch, c.token from {{schema}}.history c
                                  where c.name = p_name and c.kind = 'c' order by c.seq desc limit 1000) c
-                    where (c.epoch, c.token) < (p_epoch, p_token) and (c.token & 2147483647) = l.objid::bigint)) -- mutant: evict-compares-tokens-only
+                    where (c.epoch, c.token) < (p_epoch, p_token) and (c.token & 2147483647) = l.objid::bigint) -- mutant: evict-compares-tokens-only
        and (p_token & 2147483647) <> l.objid::bigint;
 end $$;
 

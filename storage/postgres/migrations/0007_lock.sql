@@ -397,7 +397,7 @@ end $$;
 -- p_seqs and p_txs are as for claim. A grant whose transaction still runs is left to claim, which evicts it.
 --
 -- With p_epochs and p_tokens it claims under grants of another lock service, and doesn't look at locks. What it can't
--- claim so is left to claim, which rejects or evicts. A later claimant finds the transaction by the lock of its token.
+-- claim so is left to claim, which rejects or evicts.
 create function {{schema}}.claim_here(p_names text[], p_holders text[], p_tx bigint, p_shard text, p_seqs bigint[], p_txs bigint[],
                                      p_epochs bigint[] default null, p_tokens bigint[] default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
@@ -482,9 +482,6 @@ begin
                 raise exception 'fencekit: the resource is owned or awaited' using errcode = 'ZF018';
             end if;
             exit; -- the mark or the sequence is to be raised; or the grant is not above the fence's
-        end if;
-        if v_token is not null then
-            v_done := pg_try_advisory_xact_lock_shared(r.id, (v_token & 2147483647)::integer); -- mutant: claim-here-hides-from-eviction
         end if;
         insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
         values (r.id, 'c', r.seq + 1, r.seq + 1, p_tx, v_xid, v_at, s.hash, s.epoch, s.token, s.timeline, v_holder, r.name);
