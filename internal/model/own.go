@@ -2,7 +2,8 @@ package model
 
 // Where locks are kept beside the fences, a transaction can claim by itself: it locks the fences of its resources, and
 // keeps them locked until it ends. Then nothing else moves them, and its COMMIT raises them, writes the entries of
-// claim and write, and releases them in one step. Under grants of another lock service it does so too, with their tokens.
+// claim and write, and releases them in one step. Under grants of another lock service it does so too, with their
+// tokens.
 
 // all are the sets of resources that a client takes grants of, each with the end of its steps' names.
 func (m Protocol) all(yield func(on set, of string)) {
