@@ -442,7 +442,8 @@ func TestLease_IsKeptIfNoOtherProcessUsesTheResource(t *testing.T) {
 	})
 }
 
-// The next call under a lease begins once it is known what became of the last one (G6), and looks for what its process saw.
+// The next call under a lease begins once it is known what became of the last one (G6), and looks for what its process
+// saw.
 func TestLease_WhatFailedLeavesItUnclaimed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		store := &leasedStore{hookedStore: &hookedStore{Store: w.store}}
@@ -480,8 +481,8 @@ func TestLease_WhatFailedLeavesItUnclaimed(t *testing.T) {
 	})
 }
 
-// A claim that wasn't committed rules nothing out: an earlier COMMIT in doubt may still arrive, and a read without a lock
-// would miss it.
+// A claim that wasn't committed rules nothing out: an earlier COMMIT in doubt may still arrive, and a read without a
+// lock would miss it.
 func TestLease_AClaimThatFailedSettlesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		store := &leasedStore{hookedStore: &hookedStore{Store: w.store}}

@@ -96,8 +96,8 @@ type Claimer[Tx any] interface {
 	//
 	// Grants without a token are of locks beside the fences. It waits for a transaction that is moving the fences; if
 	// that takes long, it returns ErrBusy, and the caller calls again. If a lock of the resources is owned or awaited,
-	// it returns ErrHeld, and the caller takes locks: so a lease excludes such transactions, which in turn keep a lock
-	// from being granted.
+	// or a transaction under the fence's grant still runs, it returns ErrHeld, and the caller takes locks: so a lease
+	// excludes such transactions, which in turn keep a lock from being granted.
 	//
 	// With tokens they are those of leases. If it can't claim soon, as where a fence is moved by another transaction or
 	// has a grant that isn't lower, it returns ErrHeld, and the caller calls Claim.

@@ -229,8 +229,11 @@ func ownLeased[Tx any](o owner[Tx]) {
 		}
 		a, b = moved[1], moved[0]
 	}
-	o.write(o.add(key, 1), a, b) // the lease is kept
-	o.holds(key, 3)
+	o.write(o.add(key, 1), a, b)                      // the lease is kept
+	first, err := o.under(unseen(grantOf("c", 9))...) // makes the missing fence of a single resource
+	o.noError(err)
+	o.at(o.commits(first)[0], storage.KindWrite)
+	o.holds(key, 4)
 }
 
 // What BeginOwn can't do, Claim does, or says why not.
@@ -240,7 +243,7 @@ func ownLeft[Tx any](o owner[Tx]) {
 		_, err := o.under(unseen(g)...)
 		o.check(err == storage.ErrHeld, "want ErrHeld %s, got: %v", what, err)
 	}
-	left("without a fence", grant(5))
+	left("before the mark is raised", grant(5))
 	claimed := o.claim(grant(5))
 	for _, token := range []fence.Token{4, 5} {
 		left("below the fence", grant(token))

@@ -137,13 +137,14 @@ func ownFamilies() []family {
 	return []family{
 		{"transactions claim by themselves, beside leases that are lost", Holds, within(2, 3, 3, Faults{}).own(), []broken{
 			inData("and don't lock the fence", LostUpdate, Mutation{Own: OwnUnlocked}),
+			fails("and create a missing fence without the lock of its name", OwnerSuperseded, Mutation{Own: OwnCreates}),
 		}},
 		{"transactions claim by themselves, replies are lost", Holds, within(2, 3, 2, doubt).own(), []broken{
 			fails("and draw their tokens before they lock the fence", OlderCommitted, Mutation{Own: OwnDrawsEarly}),
 			fails("and don't look for owners of locks", OwnerSuperseded, Mutation{Own: OwnBesideOwners}),
 			fails("and look for owners before they lock the fence", OwnerSuperseded, Mutation{Own: OwnLooksEarly}),
 			fails("and don't look for waiters", PassedOver, Mutation{Own: OwnPassesWaiters}),
-			fails("and create missing fences", OwnerSuperseded, Mutation{Own: OwnCreates}),
+			fails("their COMMIT that makes the fence is resolved without the lock of its name", DeniedButApplied, Mutation{Own: OwnCreates}),
 			fails("locks are granted while the fence is locked", OwnerSuperseded, Mutation{GrantsBeside: true}),
 			fails("their COMMIT is resolved without the fence's lock", DeniedButApplied, Mutation{ResolveEarly: true}),
 		}},

@@ -2,7 +2,8 @@ package model
 
 // Where locks are kept beside the fences, a transaction can claim by itself: it locks the fences of its resources, and
 // keeps them locked until it ends. Then nothing else moves them, and its COMMIT raises them, writes the entries of
-// claim and write, and releases them in one step. Under grants of another lock service it does so too, with their tokens.
+// claim and write, and releases them in one step. Under grants of another lock service it does so too, with their
+// tokens.
 
 // all are the sets of resources that a client takes grants of, each with the end of its steps' names.
 func (m Protocol) all(yield func(on set, of string)) {
@@ -30,6 +31,15 @@ func (m Protocol) locked(s *state, on set) bool {
 	return false
 }
 
+// visible are the resources for which it is seen who has locked them: all, by their names. By its row alone, a fence
+// that a transaction under way makes isn't seen.
+func (m Protocol) visible(s *state, on set) set {
+	if m.Mutation.Own == OwnCreates {
+		return on & s.DB.created()
+	}
+	return on
+}
+
 // held reports what keeps such a transaction from beginning: an owner, or whoever awaits a lock.
 func (s *state) held(on set) (owned, awaited bool) {
 	for _, n := range on.list() {
@@ -53,13 +63,12 @@ func (m Protocol) drawAll(s *state, c *client) {
 	}
 }
 
-// lock acquires locks that are kept beside the fences: none while a transaction has locked a fence. In a row that only
-// a transaction under way can see, nobody sees that.
+// lock acquires locks that are kept beside the fences: none while a transaction has locked a fence, or makes it.
 func (m Protocol) lock(s state, c client, on set, of string, do change) {
 	owned, awaited := s.held(on)
 	switch {
 	case s.Holders == m.Grants:
-	case !owned && (c.Stage == queued || !awaited) && (m.Mutation.GrantsBeside || !m.locked(&s, on&s.DB.created())):
+	case !owned && (c.Stage == queued || !awaited) && (m.Mutation.GrantsBeside || !m.locked(&s, m.visible(&s, on))):
 		do("is granted locks"+of, 0, func(s *state, c *client) {
 			s.Holders++
 			c.Stage, c.On = granted, on
@@ -73,15 +82,18 @@ func (m Protocol) lock(s state, c client, on set, of string, do change) {
 	}
 }
 
-// beginOwn begins a transaction that claims by itself, if no lock of its resources is owned or awaited.
+// beginOwn begins a transaction that claims by itself, if no lock of its resources is owned or awaited. If it has one
+// resource it also makes the missing fence, which is there once its COMMIT has arrived; several are made before.
 func (m Protocol) beginOwn(s state, on set, of string, do change) {
 	own := m.Mutation.Own
 	owned, awaited := s.held(on)
 	held := owned && own != OwnBesideOwners || awaited && own != OwnPassesWaiters
 	switch {
 	case s.Ops == m.Ops || s.Holders == m.Grants:
-	case on&^s.DB.created() != 0 && own != OwnCreates:
-		do("creates fences"+of, 0, func(s *state, _ *client) { s.DB.create(on) })
+	case m.toCreate(&s, on):
+		if !m.locked(&s, on&^s.DB.created()) {
+			do("creates fences"+of, 0, func(s *state, _ *client) { s.DB.create(on) })
+		}
 	case own == OwnDrawsEarly:
 		do("draws tokens"+of, 0, func(s *state, c *client) {
 			s.Holders++
@@ -104,6 +116,9 @@ func (m Protocol) beginOwn(s state, on set, of string, do change) {
 		})
 	}
 }
+
+// toCreate reports whether fences are to be created before a transaction can claim by itself.
+func (m Protocol) toCreate(s *state, on set) bool { return on.size() > 1 && on&^s.DB.created() != 0 }
 
 // goOnOwn takes the step from one to the other.
 func (m Protocol) goOnOwn(s state, c client, do change) {
@@ -132,7 +147,7 @@ func (m Protocol) goOnOwn(s state, c client, do change) {
 
 // beginLeased locks the fences under grants that none has claimed with, and that are above the fences'.
 func (m Protocol) beginLeased(s state, c client, do change) {
-	if !m.Leased || c.Claimed != 0 || c.Calls != 0 || s.Ops == m.Ops || c.On&^s.DB.created() != 0 || m.locked(&s, c.On) {
+	if !m.Leased || c.Claimed != 0 || c.Calls != 0 || s.Ops == m.Ops || m.toCreate(&s, c.On) || m.locked(&s, c.On) {
 		return
 	}
 	for _, n := range c.On.list() {
@@ -166,14 +181,15 @@ func (m Protocol) arriveOwn(s *state, msg message) {
 	m.write(s, msg)
 }
 
-// resolveOwn has nothing to void: once it has the lock, the transaction has ended.
+// resolveOwn has nothing to void: once it has the lock, the transaction has ended. If there is no fence then, it made
+// none.
 func (m Protocol) resolveOwn(s state, c client, n int8, do change) {
 	r, at := s.DB.Resources[n], c.Parts[n].Expect.Seq+2
 	switch {
-	case !m.Mutation.ResolveEarly && r.Created && m.locked(&s, only(n)):
+	case !m.Mutation.ResolveEarly && m.locked(&s, m.visible(&s, only(n))):
 	case r.History[at] == c.Tx:
 		do("resolves by resource #: own entry, applied", n+1, m.applied)
-	case r.Created && (r.History[at] != 0 || r.Fence.Seq < at):
+	case !r.Created || r.History[at] != 0 || r.Fence.Seq < at:
 		do("resolves by resource #: has the lock, never applied", n+1, func(s *state, c *client) { m.answer(s, c, answeredNotApplied) })
 	default:
 		do("resolves by resource #: no entry, stays unknown", n+1, m.abandon)

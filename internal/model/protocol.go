@@ -111,7 +111,7 @@ const (
 	// protocol.
 	OwnAlone         OwnRule = iota
 	OwnUnlocked              // doesn't lock the fences
-	OwnCreates               // creates missing fences itself
+	OwnCreates               // creates a missing fence without the lock of its name
 	OwnBesideOwners          // doesn't look for owners
 	OwnPassesWaiters         // doesn't look for waiters
 	OwnLooksEarly            // looks before it locks the fences

@@ -219,7 +219,7 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"runs user code: reads on another connection", "begins its transaction",
 		"claim rejected by resource #: database failed over", "begin check rejected by resource #: database failed over",
 		"begin check rejected by resource #: database went back",
-		"locks fences under its grants", "creates fences", "creates fences of resource 2 alone", "locks fences", "locks fences of resource 2 alone", "ends its transaction",
+		"locks fences under its grants", "creates fences", "locks fences", "locks fences of resource 2 alone", "ends its transaction",
 		"draws tokens, runs user code: reads", "COMMIT of tx # arrives: claimed and applied", "ends tx #",
 		"resolves by resource #: has the lock, never applied", "is granted locks", "is granted locks of resource 2 alone",
 		"queues for locks", "queues for locks of resource 2 alone", "stops waiting", "ends the session of holder #",

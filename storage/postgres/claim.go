@@ -84,7 +84,8 @@ func (s *Store) usable(ctx context.Context, claims []storage.Claim) error {
 	return err
 }
 
-// Beside implements storage.Claimer. At the stricter levels a transaction's snapshot may be older than what it waited for.
+// Beside implements storage.Claimer. At the stricter levels a transaction's snapshot may be older than what it waited
+// for.
 func (s *Store) Beside(locker fence.Locker) (newHolder func() string, claims bool) {
 	if s.cfg.Isolation != pgx.ReadCommitted { // mutant: own-claims-in-a-snapshot
 		return nil, false
@@ -97,6 +98,10 @@ func (s *Store) Beside(locker fence.Locker) (newHolder func() string, claims boo
 	}
 	return locks.Beside(s.pool, s.cfg.Schema), true
 }
+
+// leftToClaim are failures of a claim under leases after which Claim is called, which waits, evicts and raises the
+// mark.
+var leftToClaim = []string{sqlstate.LockTimeout, sqlstate.Canceled, sqlstate.ToCreate, sqlstate.Serialization, sqlstate.Deadlock}
 
 // BeginOwn implements storage.Claimer. It begins with a round trip of its own, so a function that has begun to run
 // waits for nothing but its own locks.
@@ -113,26 +118,22 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 			return t, t.claims, nil
 		}
 		switch state := sqlstate.Of(err); {
-		case !leased:
-		case state == sqlstate.LockTimeout, state == sqlstate.Canceled:
+		case leased && slices.Contains(leftToClaim, state):
 			return nil, nil, storage.ErrHeld
-		case state == sqlstate.ToCreate, state == sqlstate.Serialization, state == sqlstate.Deadlock:
-			return nil, nil, storage.ErrHeld
-		}
-		if sqlstate.Of(err) == sqlstate.ToCreate && n < tries {
+		case state == sqlstate.ToCreate && n < tries:
 			_, err = s.transact(ctx, fmt.Sprintf(s.sql.createHere, s.patience(ctx), names), "")
 		}
 		switch sqlstate.Of(err) {
 		case sqlstate.Held:
 			return nil, nil, storage.ErrHeld
-		case sqlstate.LockTimeout, sqlstate.Canceled: // by the bound of the statement, in which it waits for all fences
+		case sqlstate.LockTimeout, sqlstate.Canceled: // of create_here, or by a bound of the session's own
 			ctx, cancel := context.WithTimeout(caller, limit+s.cfg.times.silence())
 			defer cancel()
 			s.evictSilent(ctx, grants)
 			return nil, nil, storage.ErrBusy
 		case sqlstate.Serialization, sqlstate.Deadlock:
 			return nil, nil, storage.ErrBusy
-		case sqlstate.ToCreate: // another call is making it, or raising the mark: what that waits for doesn't hold up this one
+		case sqlstate.ToCreate: // another call raises the mark, or creates: what that waits for doesn't hold up this one
 			select {
 			case <-time.After(statusEvery):
 			case <-ctx.Done():
@@ -156,7 +157,7 @@ func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error
 		return nil, failure.FailedAt("begin", err)
 	}
 	t := &txn{store: s, conn: conn, own: seen, id: newTxID(), claimed: newTxID()}
-	t.wait = min(s.patience(ctx), ms(min(s.cfg.times.Lock, ownWait)/time.Duration(len(seen))))
+	t.wait = max(1, min(s.patience(ctx), ms(min(s.cfg.times.Lock, ownWait)))/int64(len(seen)))
 	bounded, cancel := t.boundExchange(ctx, 1)
 	defer cancel()
 	_, answer, _, err := t.deliver(bounded, "")

@@ -202,3 +202,27 @@ func TestResolve_RecordsTheRejectionWhoseAnswerWasLost(t *testing.T) {
 	require.Equal(t, grant(5, "a"), rejections[0].Grant)
 	require.Equal(t, grant(6, "b"), rejections[0].Current)
 }
+
+// A claim that fails at the mark moves no fence, and takes no other's place.
+func TestClaim_ThatFailsAtTheMarkLeavesTheOthersTheirs(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	of := func(resource string, epoch int64, token fence.Token) storage.Claim {
+		return storage.Claim{Grant: fence.Grant{Resource: resource, Epoch: epoch, Token: token, Holder: "of " + resource}}
+	}
+	_, err := store.Claim(t.Context(), of("z", 2, 5))
+	require.NoError(t, err)
+	for reason, seen := range map[storage.Reason][]storage.Claim{
+		storage.ReasonEpochBehind: {of("a", 1, 500), of("b", 2, 7)},
+		storage.ReasonTokenJump:   {of("c", 2, 1<<60), of("d", 2, 8)},
+	} {
+		claims, err := store.Claim(t.Context(), seen...)
+		requireRejected(t, err, reason)
+		require.Zero(t, claims[0], reason)
+		require.Equal(t, seen[1].Grant, claims[1].Grant, reason)
+		require.Equal(t, fmt.Sprint(claims[1].Resource, " 2 ", seen[1].Grant.Token, " of ", seen[1].Grant.Resource),
+			query[string](t, pool, "select concat_ws(' ', id, epoch, token, holder) from fence.resource where name = $1", seen[1].Grant.Resource), reason)
+		_, err = store.Claim(t.Context(), of(seen[1].Grant.Resource, 2, seen[1].Grant.Token+1))
+		require.NoError(t, err)
+	}
+}

@@ -207,7 +207,8 @@ func TestBeginOwn_SeesTheFirstGrantOfAName(t *testing.T) {
 	require.Greater(t, beginOwn(t, store, unseen(resource)...).claims[0].Grant.Token, query[fence.Token](t, pool, "select token from fence.lock"))
 }
 
-// A fence above the sequence, as of another lock service, raises it, and never lowers what others have raised meanwhile.
+// A fence above the sequence, as of another lock service, raises it, and never lowers what others have raised
+// meanwhile.
 func TestBeginOwn_RaisesTheSequenceAlone(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
@@ -223,16 +224,16 @@ func TestBeginOwn_RaisesTheSequenceAlone(t *testing.T) {
 	first.value.Rollback(t.Context())
 }
 
-// Who asks what became of a transaction waits for it, also where only that one sees the fence.
+// Who asks what became of a transaction waits for it, also where only that one sees the fence. Of a fence that was
+// deleted the history says it.
 func TestBeginOwn_ResolveWaitsForWhoMakesTheFence(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
 	beginOwn(t, store, unseen(resource)...).write(t, set("x", 1)) // raises the mark
 	for name, applied := range map[string]bool{"applied": true, "never": false} {
 		first := beginOwn(t, store, unseen(name)...)
-		later := background(func() (bool, error) {
-			return store.Resolve(t.Context(), storage.InDoubt{Claims: first.claims, Tx: postgres.TxOf(first.OwnTxn)})
-		})
+		doubt := storage.InDoubt{Claims: first.claims, Tx: postgres.TxOf(first.OwnTxn)}
+		later := background(func() (bool, error) { return store.Resolve(t.Context(), doubt) })
 		waiting(t, pool, "advisory")
 		if applied {
 			first.write(t, set("x", 1))
@@ -242,6 +243,10 @@ func TestBeginOwn_ResolveWaitsForWhoMakesTheFence(t *testing.T) {
 		answer := receive(t, later)
 		require.NoError(t, answer.err)
 		require.Equal(t, applied, answer.value)
+		unprotected(t, pool, "delete from fence.resource where name = '"+name+"'")
+		again, err := store.Resolve(t.Context(), doubt)
+		require.NoError(t, err)
+		require.Equal(t, applied, again)
 		beginOwn(t, store, unseen(name)...).write(t, set("x", 2))
 	}
 	verifyChain(t, pool)
@@ -483,7 +488,7 @@ func TestBeginOwn_IsOfTheMarksEpoch(t *testing.T) {
 	require.NotZero(t, query[int64](t, pool, "select token from fence.setting"))
 }
 
-// The bound of a statement is one for all fences that it waits for.
+// A wait for a fence lasts no longer than a statement may.
 func TestBeginOwn_IsBusyBehindTheBoundOfAStatement(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)

@@ -134,9 +134,9 @@ func (t *txn) finish(o *opening) (inUse bool) {
 }
 
 // head returns BEGIN and the begin check: in two parts, since the second needs a snapshot that follows the lock of the
-// first. That one is a query where it can be prepared, since that costs the server less than a function. At SERIALIZABLE
-// a query could read the whole table and conflict with every move; a function has settings of its own. The answer's last
-// row ends with what transactionID selects.
+// first. The second is a query where it can be prepared, since that costs the server less than a function. At
+// SERIALIZABLE a query could read the whole table and conflict with every move; a function has settings of its own. The
+// answer's last row ends with what transactionID selects.
 func (t *txn) head() []wire.Statement {
 	if t.own != nil {
 		return t.ownHead()

@@ -13,7 +13,7 @@
 --   ZF014 another shard
 --   ZF015 an unguarded write to a protected table
 --   ZF016 a standby                        ZF017 needs create_here
---   ZF018 owned or awaited
+--   ZF018 owned or awaited, or an older transaction still runs
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 
@@ -325,6 +325,7 @@ begin
         end if;
     end loop;
 
+    v_ids := array_fill(null::integer, array[n]); -- places count from 1 also if the first has no fence
     for i in 1..n loop
         if v_names[i] is not null then
             select id into v_id from {{schema}}.resource where name = v_names[i];
@@ -562,8 +563,8 @@ end $$;
 
 -- resolve decides the outcome of a transaction that was to move the fence on from p_seq. It waits for a seal under
 -- way. Then it takes the position itself, or reads whether that transaction has it. It always writes, so its answer
--- is as durable as a commit. A transaction that makes its own claim may make the fence too: p_made is its name then, and
--- resolve waits for the name's lock.
+-- is as durable as a commit. A transaction that makes its own claim may make the fence too: p_made is the fence's name
+-- then, and resolve waits for the name's lock. Without an entry there is none either if it was rolled back.
 create function {{schema}}.resolve(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_void bigint, p_made text default null
 ) returns text
@@ -582,13 +583,13 @@ begin
     end if;
     perform {{schema}}.raise_durability();
     select seq into v_seq from {{schema}}.resource where id = p_resource for no key update;
-    if not found and p_made is not null then
+    if not found then
+        if p_made is null then
+            return 'unknown';
+        end if;
         perform pg_advisory_xact_lock({{schema}}.name_key(p_made), 0); -- mutant: resolve-does-not-wait-for-who-makes-the-fence
         perform pg_logical_emit_message(true, 'fencekit', '');
         select seq into v_seq from {{schema}}.resource where id = p_resource for no key update;
-    end if;
-    if not found then
-        return case when p_made is null then 'unknown' else 'not applied' end;
     end if;
     if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'v', p_void, null) then -- mutant: void-is-not-written
         return 'not applied';
@@ -596,7 +597,7 @@ begin
     select tx, kind into v_tx, v_kind from {{schema}}.history where resource = p_resource and seq = p_seq + 1;
     return case
         when v_tx = p_tx and v_kind = 'w' then 'applied' -- mutant: resolve-takes-any-transaction-for-the-one, resolve-takes-a-void-for-a-commit
-        when v_tx is not null or v_seq <= p_seq then 'not applied'
+        when v_tx is not null or coalesce(v_seq, 0) <= p_seq then 'not applied'
         else 'unknown' -- the entry was pruned
     end;
 end $$;

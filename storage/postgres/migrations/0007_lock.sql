@@ -79,9 +79,9 @@ begin
     end loop;
 end $$;
 
--- lock_grant makes a holder the owner, or returns null while a transaction moves or makes the resource's fence: it may be
--- that of a call that claims by itself (claim_here). Within an epoch the token is above all that were granted, and above
--- the fence's, which that lock keeps where it is.
+-- lock_grant makes a holder the owner, or returns null while a transaction moves or makes the resource's fence: it may
+-- be that of a call that claims by itself (claim_here). Within an epoch the token is above all that were granted, and
+-- above the fence's, which that lock keeps where it is.
 create function {{schema}}.lock_grant(p_resource text, p_session bigint, p_holder text, p_value text) returns {{schema}}.lock
 language plpgsql as $$
 declare
@@ -454,8 +454,8 @@ begin
             perform {{schema}}.reject('ZF004', r.id, coalesce(p_epochs[i], r.epoch), coalesce(p_tokens[i], 0), v_holder, 0);
         end if;
         v_at := clock_timestamp();
-        -- In a snapshot of its own, behind the update's lock of the table: a lock may have been granted while this waited,
-        -- and for the shard see claim.
+        -- In a snapshot of its own, behind the update's lock of the table: a lock may have been granted while this
+        -- waited, and for the shard see claim.
         update {{schema}}.resource f
            set timeline = g.timeline, epoch = g.epoch, token = g.token, prev_token = r.token,
                claim_seq = r.seq + 1, claimed_at = v_at, seq = r.seq + 1, tx = p_tx, sealed = '0', holder = v_holder,
