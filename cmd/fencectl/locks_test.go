@@ -81,7 +81,7 @@ func onEach(t *testing.T, test func(*testing.T, world)) {
 		pool, err := pgxpool.New(t.Context(), dsn)
 		require.NoError(t, err)
 		t.Cleanup(pool.Close)
-		test(t, world{[]string{"--database-url", dsn}, "in schema fence", func() closableLocker {
+		test(t, world{[]string{"--database-url", dsn}, "in schema fence; calls that claim in their own transactions are not shown", func() closableLocker {
 			l, err := pglock.New(pool, &pglock.Config{TTL: time.Hour})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
@@ -224,7 +224,7 @@ func TestLocks_FlagsSayWhereTheyAre(t *testing.T) {
 	list := func(flags ...string) clitest.Ending {
 		return fencectl(t, append([]string{"locks", "list"}, flags...)...)
 	}
-	const inSchema, underPrefix = "nothing is held or waited for in schema fence\n", "nothing is held or waited for under "
+	const inSchema, underPrefix = "nothing is held or waited for in schema fence; calls that claim in their own transactions are not shown\n", "nothing is held or waited for under "
 	require.Equal(t, ended(cli.ExitOK, "", inSchema), list("--database-url", dsn))
 	require.Contains(t, list(append(etcd, "--database-url", dsn)...).Stderr, underPrefix)
 	require.Contains(t, list(append(etcd, "--locks", "etcd")...).Stderr, underPrefix)

@@ -23,7 +23,7 @@ type lockService interface {
 	locks.Service
 	// NewLocker returns a locker whose locks outlive their last renewal by ttl.
 	NewLocker(ttl time.Duration) (closableLocker, error)
-	// Place says where the locks are, such as "in schema fence".
+	// Place says where the locks are, such as "in schema fence", and what is not among them.
 	Place() string
 }
 
@@ -48,7 +48,9 @@ func (s postgresLocks) NewLocker(ttl time.Duration) (closableLocker, error) {
 	return pglock.New(s.db.Pool, &pglock.Config{Schema: s.schema, TTL: ttl})
 }
 
-func (s postgresLocks) Place() string { return "in schema " + s.schema }
+func (s postgresLocks) Place() string {
+	return "in schema " + s.schema + "; calls that claim in their own transactions are not shown"
+}
 
 type etcdLocks struct {
 	*etcdinspect.Inspector

@@ -488,16 +488,6 @@ func TestBeginOwn_IsOfTheMarksEpoch(t *testing.T) {
 	require.NotZero(t, query[int64](t, pool, "select token from fence.setting"))
 }
 
-// A wait for a fence lasts no longer than a statement may.
-func TestBeginOwn_IsBusyBehindTheBoundOfAStatement(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	beginOwn(t, store, unseen(resource)...)
-	short := postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: time.Hour})
-	_, err := claimHere(t, newStore(t, openPool(t, pool.Config().ConnString(), unnamed), short), unseen(resource)...)
-	require.Same(t, storage.ErrBusy, err)
-}
-
 func TestBeginOwn_WaitsNoLongerForAConnection(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), single)
