@@ -34,8 +34,9 @@ var stalledHolder = Scenario{
 }
 
 // unhinderedWriter leaves something for the seal to reject: in other scenarios the transaction of a paused
-// worker ends before it goes on, by its own bounds, by its successor's eviction, or by its context. Paused
-// before its first statement it has sent nothing, and the begin check rejects it.
+// worker ends before it goes on, by its own bounds, by its successor's eviction, or by its context; or it has made its
+// own claim, and keeps its successor waiting. Paused before its first statement it has sent nothing, and the begin check
+// rejects it.
 var unhinderedWriter = Scenario{
 	Scenario: check.Scenario{
 		Name: "unhindered-writer", Family: "stalls",
@@ -120,8 +121,8 @@ func (s *environment) sale(ctx context.Context, action string, meanwhile func(co
 	return nil
 }
 
-// stall is the schedule that breaks locks without a fence: one worker is paused, until another one has the lock
-// and has read; then the first goes on and writes, and then the second.
+// stall is the schedule that breaks locks without a fence: one worker is paused, until another one, in the same action,
+// has the lock and has read; then the first goes on and writes, and then the second.
 func (s *environment) stall(ctx context.Context, action, point string, meanwhile func(context.Context) error) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
@@ -139,7 +140,7 @@ func (s *environment) stall(ctx context.Context, action, point string, meanwhile
 	}
 	bounded, cancel := context.WithTimeout(ctx, takeover)
 	defer cancel()
-	second, resumeSecond, err := s.pauseAt(bounded, 1, "do", worker.PointRead)
+	second, resumeSecond, err := s.pauseAt(bounded, 1, action, worker.PointRead)
 	if err := errors.Join(err, resume(ctx)); err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (s Stock) Prepare(ctx context.Context, db *pgxpool.Pool) error {
 // Actions that operations do only if they are asked to.
 const (
 	ActionBatch    = "batch"    // it sells by statements that are known beforehand; under a control as "do" does
-	ActionHeedless = "heedless" // it sells, and ignores the end of its context
+	ActionHeedless = "heedless" // it sells under a lease that has claimed before, and ignores the end of its context
 )
 
 type order struct {
@@ -112,9 +112,11 @@ func (s Stock) Operate(ctx context.Context, env *Env, op Op) error {
 			return guard.Exec(ctx, env.Guard, op.Resource, s.batch(env, op, o), guard.OpID(op.ID))
 		}
 	case ActionHeedless:
-		return env.Do(ctx, o.resources, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
-			return s.sell(env, op, o)(context.WithoutCancel(ctx), tx, tokens)
-		}, guard.OpID(op.ID))
+		return env.Hold(ctx, op.Resource, func(ctx context.Context, do Transact) error {
+			return do(context.WithoutCancel(ctx), func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
+				return s.sell(env, op, o)(context.WithoutCancel(ctx), tx, tokens)
+			}, guard.OpID(op.ID))
+		})
 	}
 	return env.Do(ctx, o.resources, s.sell(env, op, o), opts...)
 }
