@@ -88,7 +88,7 @@ declare
     v_epoch bigint;
     k       {{schema}}.lock;
 begin
-    if not exists (select from {{schema}}.resource where name = p_resource) and not pg_try_advisory_xact_lock({{schema}}.name_key(p_resource), 0) then -- mutant: lock-beside-a-first-own-claim
+    if not exists (select from {{schema}}.resource where name = p_resource) and not pg_try_advisory_xact_lock_shared({{schema}}.name_key(p_resource), 0) then -- mutant: lock-beside-a-first-own-claim
         return null;
     end if;
     perform from {{schema}}.resource where name = p_resource for no key update skip locked;
