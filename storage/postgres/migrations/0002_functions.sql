@@ -149,7 +149,7 @@ begin
 end $$;
 
 -- name_key is the advisory lock of a resource's name. Transactions that make their own claims hold it, also on a
--- resource that has no fence yet. It is negative: those of fences are not.
+-- resource that has no fence yet. It is negative: those of fences are not. The planner puts its text in place of calls.
 create function {{schema}}.name_key(p_name text) returns integer
 language sql volatile
 return hashtext('{{schema}}.' || p_name) | -2147483648;

@@ -435,7 +435,7 @@ begin
         if (octet_length(v_holder) between 1 and 256 and encode(convert_to(v_holder, 'UTF8'), 'hex') !~ '^(..)*([01].|7f|c2[89].)') is not true then
             raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
         end if;
-        v_done := pg_advisory_xact_lock(hashtext('{{schema}}.' || v_name) | -2147483648, 0) is null; -- as name_key, whose call costs more
+        v_done := pg_advisory_xact_lock({{schema}}.name_key(v_name), 0) is null;
         select * into r from {{schema}}.resource where name = v_name for no key update; -- mutant: claim-here-does-not-lock
         if not found then
             exit when n > 1; -- else two such transactions could wait in a circle
