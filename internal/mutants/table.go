@@ -171,7 +171,7 @@ var storeMutants = []Mutant{
 		`    v_names  text[] := array(select convert_from(decode(h, 'hex'), 'UTF8') from unnest(p_names) h);`},
 	{"lock-beside-a-first-own-claim", "L1", "storage/postgres", "TestBeginOwn_SeesTheFirstGrantOfAName",
 		`    if false then`},
-	{"claim-here-does-not-lock", "G1", "storage/postgres", "TestStore_PassesTheContract/Own_KeepsOthersOut",
+	{"claim-here-does-not-lock", "G1 G3", "storage/postgres", "TestBeginOwn_BeginsBehindAClaimUnderWay",
 		`        select * into r from {{schema}}.resource where name = v_name;`},
 	{"claim-here-below-the-fence", "G3", "storage/postgres", "TestStore_PassesTheContract/Own_UnderLeasesLeavesTheRestToClaim",
 		`         where f.id = r.id and g.token > g.granted`},
