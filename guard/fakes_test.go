@@ -116,8 +116,8 @@ func (s *leasedStore) BeginOwn(ctx context.Context, limit time.Duration, seen ..
 	return leasedTxn{txn}, claims, err
 }
 
-func (leasedTxn) Recall(context.Context, storage.OnceKey) ([]byte, bool, error) {
-	return nil, false, nil
+func (leasedTxn) Recall(context.Context, storage.OnceKey) ([]byte, bool, []storage.Position, error) {
+	return nil, false, nil, nil
 }
 
 type failingTxn struct{ storage.OwnTxn[*memory.Tx] }

@@ -269,6 +269,8 @@ type transaction[Tx any] struct {
 	taken  []*waiter
 	sent   bool
 
+	answered bool // by what was kept: a transaction with claims of its own has not made them
+
 	onlyCall [1]*call[Tx] // memory for a single call
 }
 
@@ -306,7 +308,14 @@ func (t *transaction[Tx]) run() (err error) {
 	}
 	defer txn.Rollback(c.ctx) // also after a panic; after a COMMIT it does nothing
 	if c.once != nil && own {
-		if repeated, err := c.recall(run, txn.(storage.OwnTxn[Tx]).Recall); repeated || err != nil {
+		before := func(ctx context.Context, key storage.OnceKey) ([]byte, bool, error) {
+			result, found, there, err := txn.(storage.OwnTxn[Tx]).Recall(ctx, key)
+			for i, position := range there {
+				t.states[i].claim.Position, t.answered = position, true
+			}
+			return result, found, err
+		}
+		if repeated, err := c.recall(run, before); repeated || err != nil {
 			return err
 		}
 	}
@@ -324,14 +333,11 @@ func (t *transaction[Tx]) run() (err error) {
 	return c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
 }
 
-// recall decodes a kept result. The store has compared the positions, or committed the transaction's own claims, so the
+// recall decodes a kept result. The store has compared the positions, or has locked the fences and committed, so the
 // result is durable and not a superseded grant's.
 func (c *call[Tx]) recall(run *runContext, recall func(context.Context, storage.OnceKey) ([]byte, bool, error)) (repeated bool, err error) {
 	defer c.guard.bound(run).Stop()
 	result, found, err := recall(run, *c.once)
-	for _, s := range c.states {
-		s.claimed = s.claimed || found
-	}
 	switch {
 	case errors.Is(err, ErrKeyReused):
 		return false, err
@@ -406,12 +412,12 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 }
 
 // noteOwn remembers what became of claims that the transaction made. Without a COMMIT their positions are nobody's, and
-// leases unclaimed; after a panic there is no err either.
+// leases unclaimed; after a panic there is no err either. An answer from what was kept shows where the fences are.
 func (t *transaction[Tx]) noteOwn(err error) {
 	m := t.leader.guard.memory
 	for _, s := range t.states {
 		failed := err != nil || !s.claimed
-		if failed { // mutant: own-claim-that-failed-is-remembered
+		if failed && !t.answered { // mutant: own-claim-that-failed-is-remembered
 			s.claim.Position = storage.Position{}
 		}
 		m.givenUp(s) // mutant: own-claim-is-not-remembered

@@ -107,10 +107,10 @@ type Claimer[Tx any] interface {
 // OwnTxn is a transaction that makes its own claims.
 type OwnTxn[Tx any] interface {
 	Txn[Tx]
-	// Recall is Store.Recall under the transaction's claims, before Run. If there is a result, or another request, it
-	// commits the claims and no more, so that its answer is as durable, and the transaction has ended. If it fails, the
-	// caller calls Rollback.
-	Recall(ctx context.Context, key OnceKey) (result []byte, found bool, err error)
+	// Recall is Store.Recall behind whatever moved the fences, before Run. If there is a result, or another request, it
+	// commits, so that its answer is durable, and the transaction has ended without its claims: there are the positions
+	// of the fences. If it fails, the caller calls Rollback.
+	Recall(ctx context.Context, key OnceKey) (result []byte, found bool, there []Position, err error)
 }
 
 // Txn is a transaction under one or more claims, for one goroutine at a time. After Commit or Rollback every method

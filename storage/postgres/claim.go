@@ -156,7 +156,7 @@ func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error
 	if err != nil {
 		return nil, failure.FailedAt("begin", err)
 	}
-	t := &txn{store: s, conn: conn, own: seen, id: newTxID(), claimed: newTxID()}
+	t := &txn{store: s, conn: conn, own: seen, id: newTxID()}
 	t.wait = max(1, min(s.patience(ctx), ms(min(s.cfg.times.Lock, ownWait)))/int64(len(seen)))
 	bounded, cancel := t.boundExchange(ctx, 1)
 	defer cancel()
@@ -177,11 +177,12 @@ func (t *txn) readOwn(answer *wire.Answer) error {
 		return errClaimAnswer
 	}
 	t.claims = make([]storage.Claim, len(t.own))
+	claimed := newTxID() // the seal writes it
 	row := answer.Ahead[len(answer.Ahead)-1].Row
 	fields := strings.Fields(row[len(row)-3])
 	for i := range t.claims {
 		c := &t.claims[i]
-		c.Grant, c.Tx, c.Own = t.own[i].Grant, t.claimed, true
+		c.Grant, c.Tx, c.Own = t.own[i].Grant, claimed, true
 		if len(fields) != 4*len(t.claims) {
 			return errClaimAnswer
 		}

@@ -188,13 +188,18 @@ func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
 		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Tx) })
 		sql = append(appendInteger(append(sql, "', "...), t.id), ", '"...)
 		sql = appendArray(sql, seals, func(b []byte, s seal) []byte { return hex.AppendEncode(b, s.ops) })
-		return append(append(append(append(sql, "', "...), t.xidSQL()...), kept...), ')')
+		sql = append(append(append(sql, "', "...), t.xidSQL()...), kept...)
+	} else {
+		s := seals[0]
+		sql = appendClaim(append(sql, t.store.sql.seal...), s.Claim)
+		sql = appendInteger(append(sql, ", "...), t.id)
+		sql = hex.AppendEncode(append(sql, ", '"...), s.ops)
+		sql = append(append(sql, "', "...), t.xidSQL()...)
 	}
-	s := seals[0]
-	sql = appendClaim(append(sql, t.store.sql.seal...), s.Claim)
-	sql = appendInteger(append(sql, ", "...), t.id)
-	sql = hex.AppendEncode(append(sql, ", '"...), s.ops)
-	return append(append(append(sql, "', "...), t.xidSQL()...), ')')
+	if t.own != nil {
+		sql = append(sql, ", p_own => true"...)
+	}
+	return append(sql, ')')
 }
 
 func appendClaim(sql []byte, c storage.Claim) []byte {

@@ -96,7 +96,7 @@ func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 	for i, claim := range []string{
 		"select fence.claim_one('sku/1', 1, 5, 'a', shard => $1)",
 		"select fence.create_here('{736b752f31}', $1)",
-		"select fence.claim_here('{736b752f31}', '{61}', 7, $1, '{0}', '{0}')",
+		"select fence.claim_here('{736b752f31}', '{61}', $1, '{0}', '{0}')",
 	} {
 		shard := func(i int) string { return fmt.Sprintf("1 of %d, rule 1", 2<<i) }
 		claiming := locked(t, pool, claim, shard(i))

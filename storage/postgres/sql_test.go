@@ -80,7 +80,7 @@ func TestSealOne_DoesAllThatBelongsToASeal(t *testing.T) {
 func TestContract_RejectsWhatCannotBeMeant(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	claim(t, newStore(t, pool, nil), grant(5, "a"))
+	c := claim(t, newStore(t, pool, nil), grant(5, "a"))
 	in := func(begin, sql string) error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), "set transaction "+begin)
@@ -92,27 +92,30 @@ func TestContract_RejectsWhatCannotBeMeant(t *testing.T) {
 	id := fmt.Sprint(query[int64](t, pool, "select id from fence.resource"))
 	const plain = "isolation level read committed"
 	for sql, want := range map[string]string{
-		"select fence.claim_one('sku/1', 1, 6, '')":                                                 "ZF007",
-		"select fence.claim_one('', 1, 6, 'b')":                                                     "ZF007",
-		"select fence.claim_one(E'gr\u00f6\u00dfe\u0085', 1, 6, 'b')":                               "ZF007", // a line break forges lines of what tools print
-		"select fence.claim_one('sku/1', 1, 6, E'b\n')":                                             "ZF007",
-		"select fence.claim_one('sku/1', 0, 6, 'b')":                                                "ZF007",
-		"select fence.claim_one('sku/1', 1, 6, 'b', shard => 'eu')":                                 "ZF014",
-		"select fence.create_here('{736b752f31}', 'eu')":                                            "ZF014",
-		"select fence.claim_one('sku/1', 1, 4, 'b')":                                                "ZF001",
-		"select fence.claim_one('sku/1', 1, 5, 'b')":                                                "ZF006",
-		"select fence.claim_one('sku/1', 99, 5, 'b')":                                               "ZF010",
-		"select fence.begin_one(" + id + ", 1, 4)":                                                  "ZF001",
-		"select fence.begin_one(" + id + ", 1, 6)":                                                  "ZF004",
-		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, 1, 1)":                                  "ZF003",
-		"select fence.seal_one(x.id, 1, 5, 'a', 1, 1, 1, 1, '{}') from fence.resource x":            "ZF007",
-		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, pg_current_xact_id()::text::bigint, 1)": "ZF004", // not the transaction of the last move
+		"select fence.claim_one('sku/1', 1, 6, '')":                                                   "ZF007",
+		"select fence.claim_one('', 1, 6, 'b')":                                                       "ZF007",
+		"select fence.claim_one(E'gr\u00f6\u00dfe\u0085', 1, 6, 'b')":                                 "ZF007", // a line break forges lines of what tools print
+		"select fence.claim_one('sku/1', 1, 6, E'b\n')":                                               "ZF007",
+		"select fence.claim_one('sku/1', 0, 6, 'b')":                                                  "ZF007",
+		"select fence.claim_one('sku/1', 1, 6, 'b', shard => 'eu')":                                   "ZF014",
+		"select fence.create_here('{736b752f31}', 'eu')":                                              "ZF014",
+		"select fence.claim_one('sku/1', 1, 4, 'b')":                                                  "ZF001",
+		"select fence.claim_one('sku/1', 1, 5, 'b')":                                                  "ZF006",
+		"select fence.claim_one('sku/1', 99, 5, 'b')":                                                 "ZF010",
+		"select fence.begin_one(" + id + ", 1, 4)":                                                    "ZF001",
+		"select fence.begin_one(" + id + ", 1, 6)":                                                    "ZF004",
+		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, 1, 1)":                                    "ZF003",
+		"select fence.seal_one(x.id, 1, 5, 'a', 1, 1, 1, 1, '{}') from fence.resource x":              "ZF007",
+		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, pg_current_xact_id()::text::bigint, 1)":   "ZF004", // not the transaction of the last move
+		"select fence.seal(" + id + ", 1, 4, '62', 2, 1, 1, '', pg_current_xact_id(), p_own => true)": "ZF001",
+		"select fence.seal(" + id + ", 1, 6, '62', 3, 1, 1, '', pg_current_xact_id(), p_own => true)": "ZF004", // not the position that claim_here returned
 	} {
 		requireState(t, in(plain, sql), want)
 	}
 	requireState(t, in("read only", "select fence.begin_one("+id+", 1, 5)"), "25006")
 	requireState(t, in("isolation level serializable", "select fence.claim_one('sku/1', 1, 6, 'b')"), "ZF008")
-	requireState(t, in("isolation level repeatable read", "select fence.claim_here('{736b752f31}', '{61}', 77, '', '{0}', '{0}')"), "ZF008")
+	requireState(t, in("isolation level repeatable read", "select fence.claim_here('{736b752f31}', '{61}', '', '{0}', '{0}')"), "ZF008")
+	requireState(t, inOne(t, pool, beginCheckCall(c)+"; "+sealCall(c, 77)+"; select fence.claim_here('{736b752f31}', '{61}', '', '{0}', '{0}')"), "ZF003")
 	requireState(t, in("isolation level repeatable read", "select fence.create_here('{736b752f31}', '')"), "ZF008")
 	requireState(t, in("isolation level serializable", "select fence.resolve_one("+id+", 1, 5, 'a', 1, 1, 1)"), "ZF008")
 	require.Equal(t, []string{"sku/1 claim 5"}, column(t, pool, "select concat_ws(' ', resource, kind, token) from fence.entry"))
@@ -263,8 +266,8 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 		"check_fences(null, '{1}', '{5}')", "check_fences('{}', '{}', '{}')", "check_fences('{1}', '{}', '{5}')", "check_fences('{1}', '{1}', '{5,5}')",
 		"claim(null, '{1}', '{5}', '{61}', 77)", "claim('{}', '{}', '{}', '{}', 77)", "claim('{61}', '{1}', '{5,6}', '{61}', 77)", "claim('{61}', '{1}', '{5}', null, 77)",
 		"claim('{62,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,null}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{{61,62}}', '{1,1}', '{5,5}', '{61,61}', 77)",
-		"claim_here(null, '{61}', 77, '', '{0}', '{0}')", "claim_here('{}', '{61}', 77, '', '{}', '{}')", "claim_here('{61}', '{61}', null, '', '{0}', '{0}')", "claim_here('{61}', '{61}', 77, '', '{0}', '{}')",
-		"claim_here('{61}', '{61}', 77, '', null, '{0}')", "claim_here('{61}', '{null}', 77, '', '{0}', '{0}')", "claim_here('{61}', '{610a}', 77, '', '{0}', '{0}')", "create_here('{61c285}', '')",
+		"claim_here(null, '{61}', '', '{0}', '{0}')", "claim_here('{}', '{61}', '', '{}', '{}')", "claim_here('{61}', '{61}', '', '{0}', '{}')",
+		"claim_here('{61}', '{61}', '', null, '{0}')", "claim_here('{61}', '{null}', '', '{0}', '{0}')", "claim_here('{61}', '{610a}', '', '{0}', '{0}')", "create_here('{61c285}', '')",
 		"claim('{61}', '{1}', '{5}', '{61}', 77, '', null, '{1}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{1}', '{1,2}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{null}', '{1}')",
 	} {
 		require.ErrorContains(t, inOne(t, r.app, "select fence."+call), "SQLSTATE ZF007", call)

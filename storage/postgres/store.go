@@ -218,7 +218,7 @@ func newQueries(c Config) queries {
 		record:        "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
 		limits:        "select " + advisoryLock + ", " + limits(c, "$3", c.times.Idle),
 		// The server takes the columns in their order.
-		claimHere: "select " + limits(c, "$9", c.times.ownIdle()) + ", " + schema + ".claim_here($1, $2, $3, '" + c.Shard.String() + "', $5, $6, $7, $8), " +
+		claimHere: "select " + limits(c, "$8", c.times.ownIdle()) + ", " + schema + ".claim_here($1, $2, '" + c.Shard.String() + "', $3, $5, $6, $7), " +
 			setting("lock_timeout", inMS(c.times.Lock)) + ", " + transactionID(c),
 		evictHere:  "select evicted, denied from " + schema + ".evict_here('%s', " + inMS(c.times.silence()) + ")",
 		createHere: "set local statement_timeout = %d; select " + schema + ".create_here('%s', '" + c.Shard.String() + "')",

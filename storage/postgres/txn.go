@@ -34,7 +34,6 @@ type txn struct {
 
 	readOnly bool
 	own      []storage.Claim // as the caller saw them, if the transaction makes its claims
-	claimed  storage.TxID    // names those claims
 	wait     int64           // for each fence, at most, in milliseconds
 
 	beginning
@@ -168,9 +167,9 @@ func (t *txn) ownHead() []wire.Statement {
 	_, seqs, txs := seenArrays(t.own)
 	head := make([]wire.Statement, 2)
 	head[0].SQL, head[1].SQL = q.begin, q.claimHere
-	head[1].ParamValues = [][]byte{[]byte(names), []byte(holders), appendInteger(nil, t.claimed), nil, []byte(seqs), []byte(txs), nil, nil, appendInteger(nil, t.wait)}
+	head[1].ParamValues = [][]byte{[]byte(names), []byte(holders), []byte(seqs), nil, []byte(txs), nil, nil, appendInteger(nil, t.wait)}
 	if t.own[0].Grant.Token > 0 {
-		head[1].ParamValues[6], head[1].ParamValues[7] = []byte(epochs), []byte(tokens)
+		head[1].ParamValues[5], head[1].ParamValues[6] = []byte(epochs), []byte(tokens)
 	}
 	return head
 }

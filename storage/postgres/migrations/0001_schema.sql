@@ -194,12 +194,12 @@ create trigger protect_epoch before update on {{schema}}.setting
     for each row execute function {{schema}}.protect_epoch();
 alter table {{schema}}.setting enable always trigger protect_epoch;
 
--- A claim under way has read the shard. A change of the shard waits for it, so a list of fences made afterwards has
--- that claim's; later claims wait in turn, and read the new shard.
+-- A claim under way has read the shard, behind a lock of the table, be it that of a row. A change of the shard waits for
+-- it, so a list of fences made afterwards has that claim's; later claims wait in turn, and read the new shard.
 create function {{schema}}.protect_shard() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    lock table {{schema}}.resource in share mode;
+    lock table {{schema}}.resource in exclusive mode;
     return null;
 end $$;
 

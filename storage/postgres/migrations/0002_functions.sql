@@ -148,6 +148,41 @@ begin
     return true;
 end $$;
 
+-- append_own is append for a transaction that has claimed by claim_here, and so has locked the fence since. It writes
+-- the claim too: the fence moves by two positions at once, past p_seq, which is the claim's.
+create function {{schema}}.append_own(
+    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops bytea
+) returns boolean
+language plpgsql as $$
+declare
+    v_at  timestamptz := clock_timestamp();
+    v_xid xid8 := pg_current_xact_id();
+    s     record;
+begin
+    update {{schema}}.resource r
+       set timeline = c.timeline, epoch = p_epoch, token = p_token, prev_token = r.token, claim_seq = p_seq, claimed_at = v_at,
+           seq = p_seq + 1, tx = p_tx, sealed = v_xid, holder = p_holder,
+           hash = sha256(c.hash || int4send(p_resource) || int8send(p_seq + 1) || 'w' || int8send(p_seq) || int8send(p_tx)
+                         || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(p_ops, ''))
+      from (select f.id, f.timeline,
+                   sha256(f.hash || int4send(p_resource) || int8send(p_seq) || 'c' || int8send(p_seq) || int8send(p_prev)
+                          || xid8send(v_xid) || timestamptz_send(v_at) || int8send(p_epoch) || int8send(p_token) || int4send(f.timeline)
+                          || int4send(octet_length(p_holder)) || convert_to(p_holder, 'UTF8') || convert_to(f.name, 'UTF8')) as hash
+              from (select id, hash, name, case when timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer
+                                                else {{schema}}.timeline() end as timeline
+                      from {{schema}}.resource where id = p_resource offset 0) f
+            offset 0) c
+     where r.id = c.id and r.seq = p_seq - 1 and (r.epoch, r.token) < (p_epoch, p_token) -- mutant: own-seal-below-the-fence
+    returning r.name, c.timeline, c.hash as claimed, r.hash into s;
+    if not found then
+        return false;
+    end if;
+    insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, ops, epoch, token, timeline, holder, name)
+    values (p_resource, 'c', p_seq, p_seq, p_prev, v_xid, v_at, s.claimed, null, p_epoch, p_token, s.timeline, p_holder, s.name),
+           (p_resource, 'w', p_seq + 1, p_seq, p_tx, v_xid, v_at, s.hash, convert_from(p_ops, 'UTF8')::json, null, null, null, null, null);
+    return true;
+end $$;
+
 -- name_key is the advisory lock of a resource's name. Transactions that make their own claims hold it, also on a
 -- resource that has no fence yet. It is negative: those of fences are not. The planner puts its text in place of calls.
 create function {{schema}}.name_key(p_name text) returns integer
@@ -488,14 +523,18 @@ end $$;
 
 -- seal lets the transaction that passed the begin check commit, if the fence is where its grant left it (G2). p_xid
 -- is what the begin check returned, or null if it is in the setting: then the caller compares it with what the seal
--- returns. Text is in hexadecimal, so that no setting can change its meaning; ops may be empty.
+-- returns. Text is in hexadecimal, so that no setting can change its meaning; ops may be empty. If p_own, claim_here has
+-- claimed.
 create function {{schema}}.seal(
-    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops text, p_xid xid8
+    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops text, p_xid xid8,
+    p_own boolean default false
 ) returns xid8
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    v_xid  xid8 := pg_current_xact_id();
-    v_done text;
+    v_xid    xid8 := pg_current_xact_id();
+    v_holder text := convert_from(decode(p_holder, 'hex'), 'UTF8');
+    v_moved  boolean;
+    v_done   text;
 begin
     if v_xid is distinct from coalesce(p_xid, nullif(current_setting('fencekit.xid', true), '')::xid8) then
         raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
@@ -503,9 +542,13 @@ begin
     if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then
         perform {{schema}}.raise_durability();
     end if;
-    if {{schema}}.append(p_resource, p_epoch, p_token, convert_from(decode(p_holder, 'hex'), 'UTF8'), p_seq, p_prev, 'w', p_tx,
-                         nullif(decode(p_ops, 'hex'), '')) is not true then -- mutant: seal-does-not-look-whether-the-fence-moved
-        perform {{schema}}.reject(null, p_resource, p_epoch, p_token, convert_from(decode(p_holder, 'hex'), 'UTF8'), p_seq);
+    if p_own then -- not in one expression: that would look up both functions
+        v_moved := {{schema}}.append_own(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, p_tx, nullif(decode(p_ops, 'hex'), ''));
+    else
+        v_moved := {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'w', p_tx, nullif(decode(p_ops, 'hex'), ''));
+    end if;
+    if v_moved is not true then -- mutant: seal-does-not-look-whether-the-fence-moved
+        perform {{schema}}.reject(null, p_resource, p_epoch, p_token, v_holder, p_seq);
     end if;
     v_done := set_config('fencekit.sealed', v_xid::text, true); -- for check_writes
     return v_xid;
@@ -520,26 +563,32 @@ end $$;
 create function {{schema}}.seal_all(
     p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[],
     p_tx bigint, p_ops text[], p_xid xid8,
-    p_kept integer[] default '{}', p_keys text[] default '{}', p_requests text[] default '{}', p_results text[] default '{}'
+    p_kept integer[] default '{}', p_keys text[] default '{}', p_requests text[] default '{}', p_results text[] default '{}', p_own boolean default false
 ) returns xid8
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    n     integer := cardinality(p_resources);
-    v_xid xid8;
+    n        integer := cardinality(p_resources);
+    v_xid    xid8;
+    v_holder text;
+    v_ops    bytea;
+    v_moved  boolean;
 begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
         and cardinality(p_seqs) = n and cardinality(p_prevs) = n and cardinality(p_ops) = n and p_kept <@ p_resources -- mutant: keep-without-a-move
         and cardinality(p_keys) = cardinality(p_kept) and cardinality(p_requests) = cardinality(p_kept) and cardinality(p_results) = cardinality(p_kept)) is not true then
         raise exception 'fencekit: seal_all: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
-    v_xid := {{schema}}.seal(p_resources[1], p_epochs[1], p_tokens[1], p_holders[1], p_seqs[1], p_prevs[1], p_tx, p_ops[1], p_xid);
+    v_xid := {{schema}}.seal(p_resources[1], p_epochs[1], p_tokens[1], p_holders[1], p_seqs[1], p_prevs[1], p_tx, p_ops[1], p_xid, p_own);
     for i in 2..n loop
         if p_resources[i] > p_resources[i - 1] is not true then
             raise exception 'fencekit: seal_all: resources not in ascending order' using errcode = 'ZF007';
         end if;
-        if {{schema}}.append(p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'),
-                             p_seqs[i], p_prevs[i], 'w', p_tx, nullif(decode(p_ops[i], 'hex'), '')) is not true then
-            perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'), p_seqs[i]);
+        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
+        v_ops := nullif(decode(p_ops[i], 'hex'), '');
+        v_moved := case when p_own then {{schema}}.append_own(p_resources[i], p_epochs[i], p_tokens[i], v_holder, p_seqs[i], p_prevs[i], p_tx, v_ops)
+                        else {{schema}}.append(p_resources[i], p_epochs[i], p_tokens[i], v_holder, p_seqs[i], p_prevs[i], 'w', p_tx, v_ops) end;
+        if v_moved is not true then
+            perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], v_holder, p_seqs[i]);
         end if;
     end loop;
     for i in 1..cardinality(p_kept) loop

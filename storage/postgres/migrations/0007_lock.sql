@@ -389,28 +389,26 @@ begin
     end if;
 end $$;
 
--- claim_here claims resources within the transaction that is to move their fences, unless they are owned or awaited,
--- and returns the number, epoch, token and position of each fence. The fences stay locked until the transaction ends:
--- until then nothing else moves them, and no lock of the resources is granted. It locks them in the order of their
--- numbers, as seals do, each behind the lock of its name. The missing fence of a single resource it makes.
+-- claim_here lets the transaction that is to move fences claim their resources too, unless they are owned or awaited,
+-- and returns the number of each fence, and the epoch, token and position of its claim, which the seal writes. The
+-- fences stay locked until the transaction ends: until then nothing else moves them, and no lock of the resources is
+-- granted. It locks them in the order of their numbers, as seals do, each behind the lock of its name. The missing
+-- fence of a single resource it makes.
 --
 -- p_seqs and p_txs are as for claim. A grant whose transaction still runs is left to claim, which evicts it.
 --
 -- With p_epochs and p_tokens it claims under grants of another lock service, and doesn't look at locks. What it can't
 -- claim so is left to claim, which rejects or evicts.
-create function {{schema}}.claim_here(p_names text[], p_holders text[], p_tx bigint, p_shard text, p_seqs bigint[], p_txs bigint[],
+create function {{schema}}.claim_here(p_names text[], p_holders text[], p_shard text, p_seqs bigint[], p_txs bigint[],
                                      p_epochs bigint[] default null, p_tokens bigint[] default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     n         integer := cardinality(p_names);
     v_order   integer[] := '{1}';
-    v_xid     xid8 := pg_current_xact_id();
     v_guarded text := E'\n';
     v_answers text[];
     v_name    text;
     v_holder  text;
-    v_token   bigint;
-    v_at      timestamptz;
     v_done    boolean;
     i         integer;
     r         {{schema}}.resource;
@@ -419,7 +417,7 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: claim_here needs READ COMMITTED' using errcode = 'ZF008';
     end if;
-    if (n > 0 and cardinality(p_holders) = n and cardinality(p_seqs) = n and cardinality(p_txs) = n and p_tx is not null
+    if (n > 0 and cardinality(p_holders) = n and cardinality(p_seqs) = n and cardinality(p_txs) = n
         and (p_tokens is null or cardinality(p_epochs) = n and cardinality(p_tokens) = n and array_position(p_epochs || p_tokens, null) is null)) is not true then
         raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
     end if;
@@ -430,7 +428,6 @@ begin
     foreach i in array v_order loop -- one by one: what is owned isn't locked while a later one is waited for
         v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
         v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
-        v_token := p_tokens[i];
         -- Control characters, of ASCII and U+0080 to U+009F, forge lines.
         if (octet_length(v_holder) between 1 and 256 and encode(convert_to(v_holder, 'UTF8'), 'hex') !~ '^(..)*([01].|7f|c2[89].)') is not true then
             raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
@@ -453,28 +450,22 @@ begin
         if p_seqs[i] > 0 and (r.seq, r.tx) <> (p_seqs[i], p_txs[i]) and {{schema}}.lost(r.id, p_seqs[i], p_txs[i]) then
             perform {{schema}}.reject('ZF004', r.id, coalesce(p_epochs[i], r.epoch), coalesce(p_tokens[i], 0), v_holder, 0);
         end if;
-        v_at := clock_timestamp();
-        -- In a snapshot of its own, behind the update's lock of the table: a lock may have been granted while this
-        -- waited, and for the shard see claim.
-        update {{schema}}.resource f
-           set timeline = g.timeline, epoch = g.epoch, token = g.token, prev_token = r.token,
-               claim_seq = r.seq + 1, claimed_at = v_at, seq = r.seq + 1, tx = p_tx, sealed = '0', holder = v_holder,
-               hash = sha256(r.hash || int4send(r.id) || int8send(r.seq + 1) || 'c' || int8send(r.seq + 1) || int8send(p_tx)
-                             || xid8send(v_xid) || timestamptz_send(v_at) || int8send(g.epoch) || int8send(g.token) || int4send(g.timeline)
-                             || int4send(octet_length(v_holder)) || convert_to(v_holder, 'UTF8') || convert_to(r.name, 'UTF8'))
-          from (select g.epoch, coalesce(v_token, nextval('{{schema}}.lock_token')) as token, g.token as mark, g.max_token_jump,
-                       case when k.epoch = g.epoch and v_token is null then k.token else 0 end as granted,
-                       case when g.tells_timeline then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer
-                            else {{schema}}.timeline() end as timeline
-                  from {{schema}}.setting g left join {{schema}}.lock k on k.resource = r.name
+        if r.sealed = pg_current_xact_id() then -- mutant: claim-here-behind-a-seal
+            raise exception 'fencekit: claim_here: the transaction has sealed the resource' using errcode = 'ZF003';
+        end if;
+        -- In a snapshot of its own, behind the lock of the row: a lock may have been granted while this waited, and the
+        -- shard changed.
+        select g.epoch, g.token into s
+          from (select g.epoch, coalesce(p_tokens[i], nextval('{{schema}}.lock_token')) as token, g.token as mark, g.max_token_jump,
+                       case when k.epoch = g.epoch and p_tokens[i] is null then k.token else 0 end as granted
+                  from {{schema}}.setting g left join {{schema}}.lock k on k.resource = v_name
                  where g.one and coalesce(g.shard, '') = p_shard and coalesce(p_epochs[i], g.epoch) = g.epoch
-                   and (v_token is not null
+                   and (p_tokens[i] is not null
                      or k.session is null -- mutant: own-claim-of-what-is-owned
-                     and not exists (select from {{schema}}.lock_waiter w where w.resource = r.name)) -- mutant: own-claim-of-what-is-awaited
+                     and not exists (select from {{schema}}.lock_waiter w where w.resource = v_name)) -- mutant: own-claim-of-what-is-awaited
                 offset 0) g
-         where f.id = r.id and g.token > g.granted and (g.epoch, g.token) > (r.epoch, r.token) -- mutant: claim-here-below-the-fence
-           and g.mark > 0 and g.token <= g.mark + g.max_token_jump / 1024
-        returning f.epoch, f.token, f.timeline, f.hash into s;
+         where g.token > g.granted and (g.epoch, g.token) > (r.epoch, r.token) -- mutant: claim-here-below-the-fence
+           and g.mark > 0 and g.token <= g.mark + g.max_token_jump / 1024;
         if not found then
             perform {{schema}}.check_shard(p_shard);
             if exists (select from {{schema}}.lock k where k.resource = v_name and k.session is not null)
@@ -483,8 +474,6 @@ begin
             end if;
             exit; -- the mark or the sequence is to be raised; or the grant is not above the fence's
         end if;
-        insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
-        values (r.id, 'c', r.seq + 1, r.seq + 1, p_tx, v_xid, v_at, s.hash, s.epoch, s.token, s.timeline, v_holder, r.name);
         v_answers[i] := concat_ws(' ', r.id, s.epoch, s.token, r.seq + 1);
         v_guarded := v_guarded || v_name || E'\n';
     end loop;
