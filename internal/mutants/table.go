@@ -161,6 +161,8 @@ var storeMutants = []Mutant{
 		`	if t.conn == nil {`},
 	{"resolve-guesses-what-was-pruned", "G4", "storage/postgres", "TestFence_StandsWithoutHistory",
 		`	return false, nil`},
+	{"own-claim-ends-with-its-connection", "L1", "storage/postgres", "TestBeginOwn_BeginsAgainOnAnotherConnection",
+		`		case n < tries && ctx.Err() == nil && len(answer.Ahead) < ahead.head && failure.Away(err):`},
 	{"own-claims-in-a-snapshot", "G1", "storage/postgres", "TestBeside_NeedsTheLocksOfThisSchema",
 		`	if false {`},
 	{"lock-beside-an-own-claim", "L1", "storage/postgres", "TestStore_PassesTheContract/Own_KeepsOthersOut",
