@@ -696,7 +696,7 @@ func TestOwn_EndsASilentCopy(t *testing.T) {
 			return guard.Do(t.Context(), newOwnGuard(t, pool, store, &guard.Config{StoreTimeout: 2 * time.Second}), resource, add("x", 1))
 		},
 		"a lease": func(t *testing.T, pool *pgxpool.Pool) error {
-			store := newStore(t, pool, postgres.Config{}.With(postgres.Times{Lock: 50 * time.Millisecond, Idle: 100 * time.Millisecond}))
+			store := newStore(t, pool, postgres.Config{StatementTimeout: time.Hour}.With(postgres.Times{Idle: 100 * time.Millisecond}))
 			_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(1<<20, "b")})
 			return err
 		},
