@@ -149,6 +149,22 @@ func TestRaiser_ACallOnSeveralResourcesGoesOnAboveEachFence(t *testing.T) {
 	require.Equal(t, "1", w.store.Read("n"))
 }
 
+// A lock service that is raised for one resource must not hide that another has lost writes.
+func TestRaiser_HidesNoLoss(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &replacedStore{&hookedStore{Store: w.store}}
+	r := &raiser{Locker: w.locks.NewLocker("r"), raises: func(above fence.Grant) error { w.locks.SetToken(above.Token + 1); return nil }}
+	g := w.processWith(r, s, releasing)
+	require.NoError(t, guard.Do(t.Context(), g, "sku/2", increment("n")))
+	s.replace(t)
+	_, err := s.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/1", Epoch: 1, Token: 50, Holder: "h"}})
+	require.NoError(t, err)
+	both := []string{"sku/1", "sku/2"}
+	require.ErrorIs(t, guard.Do(t.Context(), g, both, notRun, guard.Retryable()), guard.ErrFailedOver)
+	require.NoError(t, guard.Do(t.Context(), g, both, increment("n")))
+}
+
 // No call begins under a grant while an earlier one is in doubt (G6), nor while that is being asked about.
 func TestUnderGrant_SettlesWhatAnEarlierCallLeftInDoubt(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -229,6 +229,8 @@ var storeMutants = []Mutant{
 var guardMutants = []Mutant{
 	{"run-before-the-claim", "G1", "guard", "TestDo_RunsNothingBeforeTheClaimHasCommitted",
 		`		if inHold && !s.claimed {`},
+	{"raise-hides-a-loss", "G3", "guard", "TestRaiser_HidesNoLoss",
+		`		case rejection == nil:`},
 	{"own-claim-beside-a-lock", "L1", "guard", "TestDo_ClaimsByItselfUnlessALockIsHeld",
 		`			c.held.atOnce = true`},
 	{"own-claim-gives-up", "L1", "guard", "TestDo_ClaimsByItselfUnlessALockIsHeld",
