@@ -229,7 +229,7 @@ var storeMutants = []Mutant{
 var guardMutants = []Mutant{
 	{"run-before-the-claim", "G1", "guard", "TestDo_RunsNothingBeforeTheClaimHasCommitted",
 		`		if inHold && !s.claimed {`},
-	{"raise-hides-a-loss", "G3", "guard", "TestRaiser_HidesNoLoss",
+	{"raise-hides-a-loss", "G3", "guard", "TestRaiser_ACallOnSeveralResourcesGoesOnAboveEachFence",
 		`		case rejection == nil:`},
 	{"own-claim-beside-a-lock", "L1", "guard", "TestDo_ClaimsByItselfUnlessALockIsHeld",
 		`			c.held.atOnce = true`},
