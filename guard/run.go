@@ -245,7 +245,7 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 		}
 		rejection := rejectionOf(err, h.states.grants()...)
 		switch {
-		case rejection == nil, wentBack(err): // mutant: raise-hides-a-loss
+		case rejection == nil, wentBack(err):
 			return err
 		case rejection.Reason == storage.ReasonEpochBehind && rejection.Grant.Epoch > behind:
 			behind = rejection.Grant.Epoch

@@ -161,8 +161,6 @@ var storeMutants = []Mutant{
 		`	if t.conn == nil {`},
 	{"resolve-guesses-what-was-pruned", "G4", "storage/postgres", "TestFence_StandsWithoutHistory",
 		`	return false, nil`},
-	{"own-claim-ends-with-its-connection", "L1", "storage/postgres", "TestBeginOwn_BeginsAgainOnAnotherConnection",
-		`		case n < tries && ctx.Err() == nil && len(answer.Ahead) < ahead.head && failure.Away(err):`},
 	{"own-claims-in-a-snapshot", "G1", "storage/postgres", "TestBeside_NeedsTheLocksOfThisSchema",
 		`	if false {`},
 	{"lock-beside-an-own-claim", "L1", "storage/postgres", "TestStore_PassesTheContract/Own_KeepsOthersOut",
@@ -229,8 +227,6 @@ var storeMutants = []Mutant{
 var guardMutants = []Mutant{
 	{"run-before-the-claim", "G1", "guard", "TestDo_RunsNothingBeforeTheClaimHasCommitted",
 		`		if inHold && !s.claimed {`},
-	{"raise-hides-a-loss", "G3", "guard", "TestRaiser_ACallOnSeveralResourcesGoesOnAboveEachFence",
-		`		case rejection == nil:`},
 	{"own-claim-beside-a-lock", "L1", "guard", "TestDo_ClaimsByItselfUnlessALockIsHeld",
 		`			c.held.atOnce = true`},
 	{"own-claim-gives-up", "L1", "guard", "TestDo_ClaimsByItselfUnlessALockIsHeld",

@@ -52,8 +52,7 @@ type times struct {
 	// Lock bounds each wait for a lock: two fifths of StatementTimeout, so that a statement behind a stale
 	// transaction's row fails by this limit, after which the store evicts, and not by its own.
 	Lock time.Duration
-	// Fence bounds a claim's wait for a lock, after which it evicts: Lock, and at most ownWait, so that StoreTimeout
-	// leaves time for that.
+	// Fence bounds a claim's wait for a fence, after which it evicts: Lock, and at most ownWait.
 	Fence time.Duration
 	// Idle bounds each pause: StatementTimeout, since a stopped holder blocks as much there as in a statement.
 	Idle time.Duration

@@ -89,7 +89,7 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 			if undone := t.beginAnew(ctx); undone != nil {
 				return ahead, answer, result, err
 			}
-		case n < tries && ctx.Err() == nil && len(answer.Ahead) < ahead.head && (failure.Away(err) || t.own != nil && failure.Broke(err)): // a claim goes out alone; mutant: own-claim-ends-with-its-connection
+		case n < tries && ctx.Err() == nil && len(answer.Ahead) < ahead.head && (failure.Away(err) || t.own != nil && failure.Broke(err)): // a claim goes out alone
 			if _, err := t.reconnect(ctx, atOnce); err != nil {
 				return nil, nil, wire.Aborted, err
 			}
