@@ -134,19 +134,24 @@ func TestRaiser_ACallGoesOnAboveTheFence(t *testing.T) {
 	}
 }
 
-// Each resource has a count of its own, and all are lost at once.
+// Each resource has a count of its own, and all are lost at once. To raise them must not hide that the database lost
+// what this process saw of one.
 func TestRaiser_ACallOnSeveralResourcesGoesOnAboveEachFence(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	skus := []string{"sku/1", "sku/2", "sku/3"}
+	s, skus := &replacedStore{&hookedStore{Store: w.store}}, []string{"sku/1", "sku/2", "sku/3"}
+	g := w.processWith(&raiser{Locker: w.locks.NewLocker("r"), raises: func(above fence.Grant) error { w.locks.SetToken(above.Token + 1); return nil }}, s, releasing)
 	for i, sku := range skus {
 		seen := fence.Grant{Resource: sku, Epoch: 1, Token: fence.Token(10 * (i + 1)), Holder: "h"}
-		_, err := w.store.Claim(t.Context(), storage.Claim{Grant: seen})
+		_, err := s.Claim(t.Context(), storage.Claim{Grant: seen})
 		require.NoError(t, err)
 	}
-	r := &raiser{Locker: w.locks.NewLocker("r"), raises: func(above fence.Grant) error { w.locks.SetToken(above.Token + 1); return nil }}
-	require.NoError(t, guard.Do(t.Context(), w.processOn(r, nil), skus, increment("n")))
-	require.Equal(t, "1", w.store.Read("n"))
+	require.NoError(t, guard.Do(t.Context(), g, skus, increment("n")))
+	require.Equal(t, "1", s.Read("n"))
+	s.replace(t)
+	_, err := s.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/0", Epoch: 1, Token: 100, Holder: "h"}})
+	require.NoError(t, err)
+	require.ErrorIs(t, guard.Do(t.Context(), g, []string{"sku/0", "sku/1"}, notRun, guard.Retryable()), guard.ErrFailedOver)
 }
 
 // No call begins under a grant while an earlier one is in doubt (G6), nor while that is being asked about.

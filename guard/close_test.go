@@ -66,7 +66,7 @@ func (s *busyStore) BeginOwn(ctx context.Context, limit time.Duration, _ ...stor
 	if len(s.errs) == 0 {
 		select {
 		case <-ctx.Done():
-			return nil, nil, storage.ErrBusy
+			return nil, nil, ctx.Err()
 		case <-time.After(limit):
 			return nil, nil, context.DeadlineExceeded
 		}
@@ -87,10 +87,12 @@ func TestDo_ClaimsByItselfUnlessALockIsHeld(t *testing.T) {
 
 func TestClose_EndsTheWaitForAnotherProcessesTransaction(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g := w.on(&busyStore{Store: w.store}, &guard.Config{StoreTimeout: time.Hour})
+		g := w.on(&busyStore{w.store, []error{storage.ErrBusy}}, &guard.Config{StoreTimeout: time.Hour})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, guard.Do(ctx, g, sku, increment("n")), context.DeadlineExceeded)
+		err := guard.Do(ctx, g, sku, increment("n"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "behind a call of another process")
 		waiting := make(chan error, 1)
 		go func() { waiting <- guard.Do(t.Context(), g, sku, increment("n")) }()
 		synctest.Wait()

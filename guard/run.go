@@ -245,7 +245,7 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 		}
 		rejection := rejectionOf(err, h.states.grants()...)
 		switch {
-		case rejection == nil:
+		case rejection == nil, wentBack(err):
 			return err
 		case rejection.Reason == storage.ReasonEpochBehind && rejection.Grant.Epoch > behind:
 			behind = rejection.Grant.Epoch
@@ -375,7 +375,7 @@ func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error
 func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 	c, g := t.leader, t.leader.guard
 	defer context.AfterFunc(g.lines.closing, func() { run.end(ErrClosed) })()
-	for {
+	for waited := false; ; waited = true {
 		txn, claims, err := g.claimer.BeginOwn(run, g.cfg.StoreTimeout, t.states.claims()...)
 		switch {
 		case err == storage.ErrHeld:
@@ -386,7 +386,7 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 			return nil, err
 		case err == storage.ErrBusy && run.Err() == nil: // mutant: own-claim-gives-up
 			continue
-		case err == storage.ErrBusy:
+		case err == storage.ErrBusy, waited && run.Err() != nil && errors.Is(err, run.Err()):
 			return nil, withCause(run, fmt.Errorf("guard: %s: gave up waiting behind a call of another process: %w", names(t.states.grants()), run.Err()))
 		case err != nil:
 			if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrStoreUnavailable) {

@@ -141,7 +141,7 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 			return nil, nil, storage.ErrBusy
 		}
 	}
-	return nil, nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, seen...)
+	return nil, nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), failure.Asked(err)), false, storage.StageClaim, seen...)
 }
 
 // patience is how many milliseconds a statement of BeginOwn may take: half of what ctx leaves, so that there is time

@@ -52,6 +52,8 @@ type times struct {
 	// Lock bounds each wait for a lock: two fifths of StatementTimeout, so that a statement behind a stale
 	// transaction's row fails by this limit, after which the store evicts, and not by its own.
 	Lock time.Duration
+	// Fence bounds a claim's wait for a fence, after which it evicts: Lock, and at most ownWait.
+	Fence time.Duration
 	// Idle bounds each pause: StatementTimeout, since a stopped holder blocks as much there as in a statement.
 	Idle time.Duration
 	// Network is tcp_user_timeout: how long the server sends to a silent client. Not for Unix sockets.
@@ -86,6 +88,7 @@ func (c *Config) withDefaults() Config {
 	cfg.StatementTimeout = cmp.Or(cfg.StatementTimeout, 5*time.Second)
 	cfg.times = times{
 		Lock:    cmp.Or(cfg.times.Lock, cfg.StatementTimeout*2/5),
+		Fence:   cmp.Or(cfg.times.Lock, min(cfg.StatementTimeout*2/5, ownWait)),
 		Idle:    cmp.Or(cfg.times.Idle, cfg.StatementTimeout),
 		Network: cmp.Or(cfg.times.Network, networkTimeout),
 		Check:   cmp.Or(cfg.times.Check, checkInterval),

@@ -154,7 +154,7 @@ func (s *Store) named(err error) error {
 func (s *Store) nameCode(err error, pgErr *pgconn.PgError) error {
 	switch {
 	case pgErr.Code == sqlstate.LockTimeout:
-		return fmt.Errorf("%w (after %v, two fifths of postgres.Config.StatementTimeout)", err, s.cfg.times.Lock)
+		return fmt.Errorf("%w (a wait for a lock lasts at most %v, two fifths of postgres.Config.StatementTimeout)", err, s.cfg.times.Lock)
 	case pgErr.Code == sqlstate.Idle:
 		return fmt.Errorf("%w (a pause within a transaction lasts no longer than postgres.Config.StatementTimeout, %v, and half of that in a call that claims by itself; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.times.Idle)
 	case pgErr.Code == sqlstate.InTransaction:

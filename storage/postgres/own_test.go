@@ -137,6 +137,28 @@ func TestBeginOwn_IsAloneWithTheFence(t *testing.T) {
 	})))
 }
 
+// A connection that is lost before the claim is answered can't have committed anything.
+func TestBeginOwn_BeginsAgainOnAnotherConnection(t *testing.T) {
+	t.Parallel()
+	lost := 0
+	store := newStore(t, openPool(t, migrated(t), func(cfg *pgxpool.Config) {
+		cfg.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
+			if lost--; lost >= 0 {
+				return true, conn.PgConn().Conn().Close()
+			}
+			return true, nil
+		}
+	}), nil)
+	for range 2 {
+		beginOwn(t, store, unseen(resource)...).write(t, set("x", 1))
+		lost = 2
+	}
+	lost = 100
+	_, err := claimHere(t, store, unseen(resource)...)
+	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
+	require.True(t, guard.SafeToRetry(err))
+}
+
 // Whoever owns or awaits the lock goes first. If its session is over, the next acquisition puts it aside.
 func TestBeginOwn_GivesWayToLocks(t *testing.T) {
 	t.Parallel()
@@ -675,7 +697,7 @@ func TestOwn_EndsASilentCopy(t *testing.T) {
 			return guard.Do(t.Context(), newOwnGuard(t, pool, store, &guard.Config{StoreTimeout: 2 * time.Second}), resource, add("x", 1))
 		},
 		"a lease": func(t *testing.T, pool *pgxpool.Pool) error {
-			store := newStore(t, pool, postgres.Config{}.With(postgres.Times{Lock: 50 * time.Millisecond, Idle: 100 * time.Millisecond}))
+			store := newStore(t, pool, postgres.Config{StatementTimeout: time.Hour}.With(postgres.Times{Idle: 100 * time.Millisecond}))
 			_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(1<<20, "b")})
 			return err
 		},

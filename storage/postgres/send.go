@@ -58,8 +58,8 @@ func (t *txn) sendQueued(ctx context.Context) error {
 
 // deliver sends in one write the head, if the transaction has not begun, the queue, and what ends the transaction:
 // last, for a read at READ COMMITTED, else end. Either may be empty. If it sends nothing, ahead is nil. If a write
-// with BEGIN was aborted it tries again: on another connection if this one was lost, and once if a statement has to
-// be prepared anew.
+// with BEGIN was aborted it tries again: on another connection if the server or, in a write that can't commit, the network
+// ended this one, and once if a statement has to be prepared anew.
 func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {
@@ -89,7 +89,7 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 			if undone := t.beginAnew(ctx); undone != nil {
 				return ahead, answer, result, err
 			}
-		case n < tries && len(answer.Ahead) < ahead.head && failure.Away(err):
+		case n < tries && ctx.Err() == nil && len(answer.Ahead) < ahead.head && (failure.Away(err) || t.own != nil && failure.Broke(err)): // a claim goes out alone
 			if _, err := t.reconnect(ctx, atOnce); err != nil {
 				return nil, nil, wire.Aborted, err
 			}

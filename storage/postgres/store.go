@@ -198,7 +198,7 @@ type queries struct {
 
 const beginRC = "begin isolation level read committed read write"
 
-// How long BeginOwn waits for a fence, and for a client that is silent, at most, however long the caller's own
+// How long a claim waits for a fence, and for a client that is silent, at most, however long the caller's own
 // statements may take.
 const (
 	ownWait    = 2 * time.Second
@@ -211,7 +211,7 @@ func newQueries(c Config) queries {
 		schema:        schema,
 		begin:         "begin isolation level " + string(c.Isolation) + " read write",
 		beginReadOnly: "begin isolation level " + string(c.Isolation) + " read only not deferrable",
-		claim:         "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
+		claim:         "set local lock_timeout = " + inMS(c.times.Fence) + "; select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
 		look:          "select o_resource, o_epoch, o_token, o_holder, o_seq, o_tx from " + schema + ".look('%s', '" + c.Shard.String() + "', '%s', '%s')",
 		evict:         "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
 		resolve:       "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d, %s)",
