@@ -179,7 +179,7 @@ func TestTokensHistory_ShowsWhatIsMalformedAsItIs(t *testing.T) {
 		    v_xid xid8 := pg_current_xact_id();
 		begin
 		    select * into r from fence.resource where name = 'sku/7';
-		    perform fence.seal(r.id, r.epoch, r.token, encode(r.holder::text::bytea, 'hex'), r.seq, r.tx, 1, encode('[{"id": "\\u0000"}, 1]', 'hex'), v_xid);
+		    perform fence.seal(array[r.id], array[r.epoch], array[r.token], array[encode(r.holder::text::bytea, 'hex')], array[r.seq], array[r.tx], 1, array[encode('[{"id": "\\u0000"}, 1]', 'hex')], v_xid);
 		end $$`))
 	got := fencectl(t, "tokens", "history", "*", "--database-url", dsn)
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)

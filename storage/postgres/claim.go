@@ -160,7 +160,7 @@ func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error
 	t.wait = max(1, min(s.patience(ctx), ms(min(s.cfg.times.Lock, ownWait)))/int64(len(seen)))
 	bounded, cancel := t.boundExchange(ctx, 1)
 	defer cancel()
-	_, answer, _, err := t.deliver(bounded, "")
+	_, answer, _, err := t.deliver(bounded, nothing)
 	if err = t.cause(bounded, err); err == nil {
 		err = t.readOwn(answer)
 	}
@@ -180,13 +180,17 @@ func (t *txn) readOwn(answer *wire.Answer) error {
 	claimed := newTxID() // the seal writes it
 	row := answer.Ahead[len(answer.Ahead)-1].Row
 	fields := strings.Fields(row[len(row)-3])
-	for i := range t.claims {
-		c := &t.claims[i]
-		c.Grant, c.Tx, c.Own = t.own[i].Grant, claimed, true
-		if len(fields) != 4*len(t.claims) {
+	if len(fields) != 5*len(t.claims) {
+		return errClaimAnswer
+	}
+	for ; len(fields) > 0; fields = fields[5:] {
+		place, err := strconv.Atoi(fields[0])
+		if err != nil || place < 1 || place > len(t.claims) {
 			return errClaimAnswer
 		}
-		if _, err := fmt.Sscan(strings.Join(fields[4*i:4*i+4], " "), &c.Resource, &c.Grant.Epoch, &c.Grant.Token, &c.Seq); err != nil {
+		c := &t.claims[place-1]
+		c.Grant, c.Tx, c.Own = t.own[place-1].Grant, claimed, true
+		if _, err := fmt.Sscan(strings.Join(fields[1:5], " "), &c.Resource, &c.Grant.Epoch, &c.Grant.Token, &c.Seq); err != nil {
 			return err
 		}
 	}

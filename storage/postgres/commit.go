@@ -35,11 +35,11 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if t.checksInside() {
 		return t.commitRead(ctx)
 	}
-	sql, err := t.sealSQL(moves)
+	end, err := t.ending(moves)
 	if err != nil {
 		return nil, err
 	}
-	ahead, answer, result, err := t.deliver(ctx, sql)
+	ahead, answer, result, err := t.deliver(ctx, end)
 	if t.look > 0 {
 		t.store.deferrable.note(t.look, answer)
 	}
@@ -140,22 +140,28 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 
 const closeAll = "close all; "
 
-// sealSQL closes cursors first: COMMIT would run the queries of those WITH HOLD without a timeout.
+// ending returns what makes the message that ends the transaction, once the connection has been prepared.
+//
+// It closes cursors first: COMMIT would run the queries of those WITH HOLD without a timeout.
 //
 // What may be deferred until COMMIT (see deferrable) runs before the seal; after it, it would hold the fence. What
 // that defers again, which is rare, runs after the seal: COMMIT would run it without a timeout, and durability
 // could be lowered unnoticed. So the transaction becomes read only, where nothing more can be deferred, what is
 // left runs, and cursors are closed again.
-func (t *txn) sealSQL(moves []storage.Move) (string, error) {
+func (t *txn) ending(moves []storage.Move) (func() string, error) {
 	if t.readOnly {
-		return t.readSQL(), nil
+		return t.readSQL, nil
 	}
 	seals, err := t.seals(moves)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var deferrable bool
 	deferrable, t.look = t.store.deferrable.expect(t.texts.Deferrable)
+	return func() string { return t.sealSQL(seals, deferrable) }, nil
+}
+
+func (t *txn) sealSQL(seals []seal, deferrable bool) string {
 	sql := append(make([]byte, 0, 512), closeAll...)
 	if deferrable {
 		sql = append(sql, "set constraints all immediate; "...) // mutant: seal-in-a-transaction-of-its-own, seal-before-deferred-constraints
@@ -175,40 +181,26 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	if looks {
 		sql = append(sql, t.endIfSupersededSQL()...)
 	}
-	return string(sql), nil
+	return string(sql)
 }
 
+// appendSeal names the prepared seal, if the connection has one and ends at a backend: a pooler may exchange it.
 func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
-	if kept := keptSQL(seals); len(seals) > 1 || kept != "" {
-		sql = appendArray(append(sql, t.store.sql.sealAll+"'"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
-		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) })
-		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Token) })
-		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendHex(b, s.Grant.Holder) })
-		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Seq) })
-		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Tx) })
-		sql = append(appendInteger(append(sql, "', "...), t.id), ", '"...)
-		sql = appendArray(sql, seals, func(b []byte, s seal) []byte { return hex.AppendEncode(b, s.ops) })
-		sql = append(append(append(sql, "', "...), t.xidSQL()...), kept...)
-	} else {
-		s := seals[0]
-		sql = appendClaim(append(sql, t.store.sql.seal...), s.Claim)
-		sql = appendInteger(append(sql, ", "...), t.id)
-		sql = hex.AppendEncode(append(sql, ", '"...), s.ops)
-		sql = append(append(sql, "', "...), t.xidSQL()...)
+	kept, begin := keptSQL(seals), t.store.sql.seal
+	if known := preparedOn(t.conn.Conn()).usable(t.store.sql.preparedSeal); known != nil && known.Name != "" && t.prepared && !t.texts.Forgets && t.direct() && kept == "" {
+		begin = "execute " + known.Name + "('"
 	}
-	if t.own != nil {
-		sql = append(sql, ", p_own => true"...)
-	}
-	return append(sql, ')')
-}
-
-func appendClaim(sql []byte, c storage.Claim) []byte {
-	sql = appendInteger(sql, c.Resource)
-	sql = appendInteger(append(sql, ", "...), c.Grant.Epoch)
-	sql = appendInteger(append(sql, ", "...), c.Grant.Token)
-	sql = appendHex(append(sql, ", '"...), c.Grant.Holder)
-	sql = appendInteger(append(sql, "', "...), c.Seq)
-	return appendInteger(append(sql, ", "...), c.Tx)
+	sql = appendArray(append(sql, begin...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Token) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendHex(b, s.Grant.Holder) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Seq) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Tx) })
+	sql = append(appendInteger(append(sql, "', "...), t.id), ", '"...)
+	sql = appendArray(sql, seals, func(b []byte, s seal) []byte { return hex.AppendEncode(b, s.ops) })
+	sql = append(append(sql, "', "...), t.xidSQL()...)
+	sql = strconv.AppendBool(append(sql, ", "...), t.own != nil)
+	return append(append(sql, kept...), ')')
 }
 
 // xidSQL is null if the seal or read_xid goes out in one write with the begin check, which leaves the id in a
@@ -248,15 +240,22 @@ func keptSQL(seals []seal) string {
 
 func (t *txn) checksInside() bool { return t.readOnly && t.store.cfg.Isolation == pgx.ReadCommitted }
 
-// These end a read at READ COMMITTED, around the read check. A connection prepares them once, since planning the
-// check would cost more than the read. They needn't arrive as a whole: nothing waits for them.
+// These end a read at READ COMMITTED, around the read check. They needn't arrive as a whole: nothing waits for them.
 const (
 	endCursors = "close all"
 	endCommit  = "commit"
 )
 
+// prepareEnd prepares the seal, or the end of a read, once for each connection: planning costs more than the rest.
 func (t *txn) prepareEnd(ctx context.Context, conn *pgx.Conn) error {
-	for _, sql := range []string{endCursors, t.store.sql.readCheck, endCommit} {
+	statements := []string{t.store.sql.preparedSeal}
+	switch {
+	case t.checksInside():
+		statements = []string{endCursors, t.store.sql.readCheck, endCommit}
+	case t.readOnly:
+		return nil
+	}
+	for _, sql := range statements {
 		if _, err := t.store.prepare(ctx, conn, sql); err != nil {
 			return err
 		}
@@ -279,7 +278,7 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	if t.listable() && !t.direct() {
 		last = append(last, wire.Statement{SQL: beginRC}, wire.Statement{SQL: t.endIfSupersededSQL()}, wire.Statement{SQL: endCommit})
 	}
-	ahead, answer, _, err := t.deliver(ctx, "", last...)
+	ahead, answer, _, err := t.deliver(ctx, nothing, last...)
 	if ahead == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
 	}

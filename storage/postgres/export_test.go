@@ -19,6 +19,12 @@ func (s *Store) TakeForNoneDeferrable() {
 	s.deferrable.none, s.deferrable.lastLook = true, time.Now()
 }
 
+// TakeForUnlisted sets that no eviction can list a transaction, however long that takes.
+func (s *Store) TakeForUnlisted() { s.unlisted = time.Hour }
+
+// Indirect makes the connection of a transaction one that may end at a pooler.
+func Indirect(t storage.Txn[pgx.Tx]) { t.(*txn).conn.Conn().PgConn().CustomData()[directKey] = false }
+
 func (s *Store) LookForDeferrable() { s.deferrable.lastLook = time.Time{} }
 
 // NoteEarlierLook notes that the look before the last one has found nothing.

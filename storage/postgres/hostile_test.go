@@ -171,7 +171,7 @@ func TestFunctions_PinTheirSettings(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	const functions = "select proname::text from pg_proc where pronamespace = 'fence'::regnamespace and "
-	require.ElementsMatch(t, []string{"append", "append_own", "check_fence", "seal_one", "note_write", "check_writes", "lock_wake", "lock_row", "lock_grant", "lock_pass", "lock_state"},
+	require.ElementsMatch(t, []string{"check_fence", "seal_one", "note_write", "check_writes", "lock_wake", "lock_row", "lock_grant", "lock_pass", "lock_state"},
 		column(t, pool, functions+"prolang = (select oid from pg_language where lanname = 'plpgsql') and not coalesce('search_path=pg_catalog, pg_temp' = any(proconfig), false)"),
 		"plpgsql functions without a search_path of their own: those that only functions call which pin it, the one that runs the session's triggers, "+
 			"the one that only the triggers of protected tables call, which pin it, and the one that names the schema of each operator")

@@ -25,6 +25,9 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 const resource = "sku/1"
 
+// closeAll begins the message that ends a guarded transaction.
+const closeAll = "close all; "
+
 // unique returns a name that nothing else on the server has, such as another run's role.
 func unique(word string) string { return fmt.Sprintf("%s_%016x", word, rand.Uint64()) }
 

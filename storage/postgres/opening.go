@@ -147,9 +147,7 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) error {
 		head[i].Description, _ = o.t.store.prepare(ctx, o.Conn, head[i].SQL)
 		queue(&batch, &head[i])
 	}
-	if o.t.checksInside() {
-		_ = o.t.prepareEnd(ctx, o.Conn)
-	}
+	_ = o.t.prepareEnd(ctx, o.Conn)
 	if o.Conn.IsClosed() {
 		return nil
 	}

@@ -426,7 +426,7 @@ func TestOwn_InDoubtHoldsUpReads(t *testing.T) {
 	g := newOwnGuard(t, f.through, f.store, &guard.Config{ResolveTimeout: time.Millisecond})
 	hold := pgproxy.HoldCommit()
 	f.proxy.OnCommit(func(sql string) *pgproxy.Action {
-		if strings.Contains(sql, ".seal(") {
+		if strings.Contains(sql, closeAll) {
 			return hold
 		}
 		return nil

@@ -131,7 +131,7 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 }
 
 func (f *faulty) onSeal(pooler func(ask pgproxy.Ask, sql string) words) {
-	f.onQuery(pgproxy.Instead(pooler), ".seal")
+	f.onQuery(pgproxy.Instead(pooler), closeAll)
 }
 
 // getsItsOwnAnswers requires that the connections of a pool deliver no answers to earlier requests.
@@ -201,6 +201,20 @@ func TestCommit_RejectedThroughAPoolerIsNotInDoubt(t *testing.T) {
 			require.ErrorIs(t, err, storage.ErrOvertaken)
 		})
 	}
+}
+
+// A pooler may run the seal on another connection than it was prepared on.
+func TestCommit_NamesNothingThatAPoolerMayLack(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	txn, err := store.Begin(t.Context(), claim(t, store, grant(5, "a")))
+	require.NoError(t, err)
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	require.NoError(t, txn.Run(t.Context(), statement("do $$ begin execute 'deal' || 'locate all'; end $$")))
+	postgres.Indirect(txn)
+	_, err = txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	holds(t, pool, "x", 1)
 }
 
 func TestCommit_LostByAPoolerBehindTheSealIsInDoubt(t *testing.T) {
@@ -288,7 +302,7 @@ func TestPooler_ALimitIsNamedAndNotTriedAgain(t *testing.T) {
 	}
 	f := newFaultyOn(t, dsn, pgx.ReadCommitted, single)
 	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
-		if sql != "commit" && !strings.Contains(sql, ".seal") {
+		if sql != "commit" && !strings.Contains(sql, closeAll) {
 			return nil
 		}
 		return pgproxy.Instead(func(pgproxy.Ask, string) words {

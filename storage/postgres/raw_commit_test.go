@@ -194,7 +194,7 @@ func TestRun_ACommitOfItsOwnBeforeALostSeal(t *testing.T) {
 					return err
 				}
 			})
-			f.onQuery(pgproxy.SwallowCommit(), ".seal")
+			f.onQuery(pgproxy.SwallowCommit(), closeAll)
 			err := guard.Do(t.Context(), newGuard(t, f.store), resource, func(ctx context.Context, tx pgx.Tx) error {
 				return errors.Join(statement(addOne)(ctx, tx), fn(ctx, tx))
 			}, guard.Retryable())

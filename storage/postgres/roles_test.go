@@ -90,7 +90,7 @@ func TestRoles_AppCannotTouchFencesAndHistory(t *testing.T) {
 		"update fence.setting set max_token_jump = 4611686018427387903", "select from fence.setting",
 		"set session_replication_role = replica", "create table fence.mine ()", "drop schema fence cascade",
 		"create or replace function fence.jump_hint(bigint, bigint, fence.setting) returns text language sql return 'x'",
-		"select fence.append(1, 1, 5, 'a', 1, 1, 'w', 1, null)", "select fence.create_fence('x')", "select fence.pass_marks(2, 5)", "select fence.raise_durability()", "select fence.repair()",
+		"select fence.create_fence('x')", "select fence.pass_marks(2, 5)", "select fence.raise_durability()", "select fence.repair()",
 		"select fence.prune('{1}', '{1}')", "select fence.prunable('', '%', '1 hour', 1, 1)", "select fence.prune_rejections('%', '1 hour', 1, false)", "select fence.first_kept(1, 1, 1, null, 1)",
 		"create domain fence.mine as int", "alter domain fence.token drop constraint token_bounds", "drop domain fence.token",
 		"select nextval('fence.resource_id_seq')", "set role postgres")
@@ -117,7 +117,7 @@ func TestRoles_ReaderReadsHistoryOnly(t *testing.T) {
 	_, err = reader.Claim(t.Context(), storage.Claim{Grant: grant(7, "c")})
 	requireNotReady(t, err, postgres.MissingRights)
 	denied(t, r.reader,
-		"select fence.claim('{72}', '{1}', '{1}', '{61}', 1)", "select fence.begin_check(1, 1, 1, '1', '1', '1', '1', '1')", "select fence.seal(1, 1, 1, '61', 1, 1, 1, '61', '1')", "select fence.seal_all('{1}', '{1}', '{1}', '{61}', '{1}', '{1}', 1, '{61}', '1')",
+		"select fence.claim('{72}', '{1}', '{1}', '{61}', 1)", "select fence.begin_check(1, 1, 1, '1', '1', '1', '1', '1')", "select fence.seal('{1}', '{1}', '{1}', '{61}', '{1}', '{1}', 1, '{61}', '1')",
 		"select fence.record_rejection('r', '', '', 1, 1, '', 1, 1, '', null)", "select fence.evict('{72}', '{1}', '{1}', 1, true)", "select fence.forget(1, false)",
 		"select result from fence.operation", "delete from fence.migration", "select from fence.forget_clock", "select from item",
 		"delete from fence.history", "update fence.resource set token = 1", "insert into fence.rejection default values")

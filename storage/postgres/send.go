@@ -43,7 +43,7 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	}
 	bounded, cancel := t.boundExchange(ctx, t.queue.statements+1)
 	defer cancel()
-	ahead, answer, _, err := t.deliver(bounded, "")
+	ahead, answer, _, err := t.deliver(bounded, nothing)
 	t.queue = batchQueue{}
 	stage := storage.StageRun
 	if errors.As(err, new(*wire.StatementError)) {
@@ -56,11 +56,13 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	return nil
 }
 
+func nothing() string { return "" }
+
 // deliver sends in one write the head, if the transaction has not begun, the queue, and what ends the transaction:
 // last, for a read at READ COMMITTED, else end. Either may be empty. If it sends nothing, ahead is nil. If a write
 // with BEGIN was aborted it tries again: on another connection if the server or, in a write that can't commit, the network
 // ended this one, and once if a statement has to be prepared anew.
-func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
+func (t *txn) deliver(ctx context.Context, end func() string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {
 		if ahead, err = t.encodeQueued(ctx); err != nil {
@@ -78,7 +80,7 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 			ahead.sent[i].Description = preparedOn(conn).usable(ahead.sent[i].SQL)
 		}
 		t.sending()
-		answer, result, err = wire.Send(ctx, conn.PgConn(), end, ahead.sent...)
+		answer, result, err = wire.Send(ctx, conn.PgConn(), end(), ahead.sent...)
 		t.note(ahead, answer.Ahead)
 		outdated := !prepared && ahead.outdate(conn, err)
 		switch {
@@ -125,10 +127,8 @@ func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) 
 			}
 		}
 		t.prepared = isPrepared(ahead.sent)
-		if t.checksInside() {
-			if err = t.prepareEnd(ctx, t.conn.Conn()); err != nil {
-				return nil, err
-			}
+		if err = t.prepareEnd(ctx, t.conn.Conn()); err != nil {
+			return nil, err
 		}
 	}
 	if t.ran <= 1 {

@@ -92,23 +92,23 @@ func TestContract_RejectsWhatCannotBeMeant(t *testing.T) {
 	id := fmt.Sprint(query[int64](t, pool, "select id from fence.resource"))
 	const plain = "isolation level read committed"
 	for sql, want := range map[string]string{
-		"select fence.claim_one('sku/1', 1, 6, '')":                                                   "ZF007",
-		"select fence.claim_one('', 1, 6, 'b')":                                                       "ZF007",
-		"select fence.claim_one(E'gr\u00f6\u00dfe\u0085', 1, 6, 'b')":                                 "ZF007", // a line break forges lines of what tools print
-		"select fence.claim_one('sku/1', 1, 6, E'b\n')":                                               "ZF007",
-		"select fence.claim_one('sku/1', 0, 6, 'b')":                                                  "ZF007",
-		"select fence.claim_one('sku/1', 1, 6, 'b', shard => 'eu')":                                   "ZF014",
-		"select fence.create_here('{736b752f31}', 'eu')":                                              "ZF014",
-		"select fence.claim_one('sku/1', 1, 4, 'b')":                                                  "ZF001",
-		"select fence.claim_one('sku/1', 1, 5, 'b')":                                                  "ZF006",
-		"select fence.claim_one('sku/1', 99, 5, 'b')":                                                 "ZF010",
-		"select fence.begin_one(" + id + ", 1, 4)":                                                    "ZF001",
-		"select fence.begin_one(" + id + ", 1, 6)":                                                    "ZF004",
-		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, 1, 1)":                                    "ZF003",
-		"select fence.seal_one(x.id, 1, 5, 'a', 1, 1, 1, 1, '{}') from fence.resource x":              "ZF007",
-		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, pg_current_xact_id()::text::bigint, 1)":   "ZF004", // not the transaction of the last move
-		"select fence.seal(" + id + ", 1, 4, '62', 2, 1, 1, '', pg_current_xact_id(), p_own => true)": "ZF001",
-		"select fence.seal(" + id + ", 1, 6, '62', 3, 1, 1, '', pg_current_xact_id(), p_own => true)": "ZF004", // not the position that claim_here returned
+		"select fence.claim_one('sku/1', 1, 6, '')":                                                                         "ZF007",
+		"select fence.claim_one('', 1, 6, 'b')":                                                                             "ZF007",
+		"select fence.claim_one(E'gr\u00f6\u00dfe\u0085', 1, 6, 'b')":                                                       "ZF007", // a line break forges lines of what tools print
+		"select fence.claim_one('sku/1', 1, 6, E'b\n')":                                                                     "ZF007",
+		"select fence.claim_one('sku/1', 0, 6, 'b')":                                                                        "ZF007",
+		"select fence.claim_one('sku/1', 1, 6, 'b', shard => 'eu')":                                                         "ZF014",
+		"select fence.create_here('{736b752f31}', 'eu')":                                                                    "ZF014",
+		"select fence.claim_one('sku/1', 1, 4, 'b')":                                                                        "ZF001",
+		"select fence.claim_one('sku/1', 1, 5, 'b')":                                                                        "ZF006",
+		"select fence.claim_one('sku/1', 99, 5, 'b')":                                                                       "ZF010",
+		"select fence.begin_one(" + id + ", 1, 4)":                                                                          "ZF001",
+		"select fence.begin_one(" + id + ", 1, 6)":                                                                          "ZF004",
+		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, 1, 1)":                                                          "ZF003",
+		"select fence.seal_one(x.id, 1, 5, 'a', 1, 1, 1, 1, '{}') from fence.resource x":                                    "ZF007",
+		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, pg_current_xact_id()::text::bigint, 1)":                         "ZF004", // not the transaction of the last move
+		"select fence.seal(array[" + id + "], '{1}', '{4}', '{62}', '{2}', '{1}', 1, '{\"\"}', pg_current_xact_id(), true)": "ZF001",
+		"select fence.seal(array[" + id + "], '{1}', '{6}', '{62}', '{3}', '{1}', 1, '{\"\"}', pg_current_xact_id(), true)": "ZF004", // not the position that claim_here returned
 	} {
 		requireState(t, in(plain, sql), want)
 	}
@@ -190,7 +190,7 @@ func TestSealOne_RecordsOperationsOnly(t *testing.T) {
 
 // sealCall is the seal, under the name tx, of a transaction whose begin check is in the same message.
 func sealCall(c storage.Claim, tx storage.TxID) string {
-	return fmt.Sprintf("select fence.seal(%d, %d, %d, '%x', %d, %d, %d, '5b5d', null)",
+	return fmt.Sprintf("select fence.seal('{%d}', '{%d}', '{%d}', '{%x}', '{%d}', '{%d}', %d, '{5b5d}', null)",
 		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
 }
 
@@ -245,7 +245,7 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 	// resources, epochs, tokens, holders, seqs, prevs and operations
 	good := []string{ids, "'{1,1}'", "'{5,5}'", "'{61,61}'", "'{1,1}'", fmt.Sprintf("'{%d,%d}'", a.Tx, b.Tx), `'{5b5d,""}'`}
 	seal := func(args []string) error {
-		return inOne(t, r.app, begin+"; select fence.seal_all("+strings.Join(args[:6], ", ")+", 77, "+args[6]+", null)")
+		return inOne(t, r.app, begin+"; select fence.seal("+strings.Join(args[:6], ", ")+", 77, "+args[6]+", null)")
 	}
 	for _, bad := range []struct {
 		argument int
@@ -328,7 +328,7 @@ func TestKeep_WithoutItsMoveIsRejected(t *testing.T) {
 	c, o := claim(t, store, grant(5, "a")), claim(t, store, grantOf("sku/2", 5))
 	zeros := strings.Repeat("00", 32)
 	keep := func(c storage.Claim, resources, keys, requests, results string) error {
-		return inOne(t, r.app, fmt.Sprintf("%s; select fence.seal_all('{%d}', '{%d}', '{%d}', '{%x}', '{%d}', '{%d}', 77, '{5b5d}', null, %s, %s, %s, %s)",
+		return inOne(t, r.app, fmt.Sprintf("%s; select fence.seal('{%d}', '{%d}', '{%d}', '{%x}', '{%d}', '{%d}', 77, '{5b5d}', null, false, %s, %s, %s, %s)",
 			beginCheckCall(c), c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, resources, keys, requests, results))
 	}
 	own, request := fmt.Sprintf("'{%d}'", c.Resource), "'{"+zeros+"}'"

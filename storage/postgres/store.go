@@ -182,13 +182,13 @@ type queries struct {
 
 	begin, beginReadOnly string
 
-	// Formats, with text as an expression of text(). Of seal and sealAll only the beginnings.
-	claim, look, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
+	// Formats, with text as an expression of text(). Of seal only the beginning.
+	claim, look, evict, resolve, record, seal, fence, recall, endIfSuperseded string
 
 	limits, check, checkAll string
 	checkPrimary, claimHere string
 	createHere, evictHere   string
-	readCheck               string
+	readCheck, preparedSeal string
 
 	after        string // begins what follows COMMIT, in a transaction that can't conflict
 	beforeCommit string
@@ -230,8 +230,8 @@ func newQueries(c Config) queries {
 		after:           "set local transaction isolation level read committed, read only; ",
 		endIfSuperseded: "select " + schema + ".end_if_superseded('%s', '%s', '%s')",
 		beforeCommit:    "; set constraints all immediate; set transaction read only; set constraints all immediate; close all; select " + schema + ".before_commit()",
-		seal:            "select " + schema + ".seal(",
-		sealAll:         "select " + schema + ".seal_all(",
+		seal:            "select " + schema + ".seal('",
+		preparedSeal:    "select " + schema + ".seal($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		recall: "select " + position(schema) + "," +
 			" pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex') from " + schema + ".resource f left join " + schema + ".operation o" +
 			" on o.resource operator(pg_catalog.=) f.id and o.key operator(pg_catalog.=) %s where f.id operator(pg_catalog.=) any (array[%s])",

@@ -350,6 +350,7 @@ func TestStatements_AreTheSameInEachTransaction(t *testing.T) {
 	mustExec(t, pool, "create extension pg_stat_statements")
 	store := newStore(t, pool, nil)
 	store.TakeForNoneDeferrable()
+	store.TakeForUnlisted()
 	calls := func() int {
 		for i := range 3 {
 			c := claim(t, store, grant(fence.Token(query[int64](t, pool, "select nextval('fence.lock_token')")), "a"))

@@ -45,18 +45,18 @@ create table {{schema}}.resource (
 create table {{schema}}.history (
     resource integer not null,
     kind     "char"  not null, -- c: a claim, w: a write, v: a void
-    seq      {{schema}}.position not null,
-    claim    {{schema}}.position not null, -- position of the grant's claim; of a claim, its own
+    seq      bigint not null,
+    claim    bigint not null, -- position of the grant's claim; of a claim, its own
     tx       bigint  not null,
     xid      xid8    not null, -- the server's id, to find the entry's write-ahead log
     at       timestamptz not null,
     hash     bytea   not null,
     ops      json,    -- what was written, in writes
-    epoch    {{schema}}.epoch, -- this and the rest in claims alone
-    token    {{schema}}.token,
+    epoch    bigint, -- this and the rest in claims alone
+    token    bigint,
     timeline integer,
-    holder   {{schema}}.holder_name,
-    name     {{schema}}.resource_name, -- of the resource
+    holder   text collate "C",
+    name     text collate "C", -- of the resource
     primary key (resource, seq)
 );
 

@@ -117,72 +117,6 @@ begin
               errcode = coalesce(p_state, {{schema}}.reason(r, p_epoch, p_token, p_holder, p_seq));
 end $$;
 
--- append moves the fence by one position and writes the entry of that position, if the fence is at p_seq and
--- p_prev, and returns whether it was. Of two moves within a grant the later one is so rejected. Callers pin the
--- settings.
-create function {{schema}}.append(
-    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint,
-    p_kind "char", p_tx bigint, p_ops bytea
-) returns boolean
-language plpgsql as $$
-declare
-    v_at    timestamptz := clock_timestamp();
-    v_xid   xid8 := pg_current_xact_id();
-    v_claim bigint;
-    v_hash  bytea;
-begin
-    update {{schema}}.resource r
-       set seq = p_seq + 1,
-           tx = p_tx,
-           sealed = case p_kind when 'w' then v_xid else '0' end,
-           hash = sha256(r.hash || int4send(p_resource) || int8send(p_seq + 1) || charsend(p_kind) || int8send(r.claim_seq) || int8send(p_tx)
-                         || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(p_ops, ''))
-     where r.id = p_resource and r.epoch = p_epoch and r.token = p_token and r.holder = p_holder -- mutant: seal-without-the-grant
-       and r.seq = p_seq and r.tx = p_prev -- mutant: seal-without-the-expected-position, seal-without-the-expected-number
-    returning r.claim_seq, r.hash into v_claim, v_hash;
-    if not found then
-        return false;
-    end if;
-    insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
-    values (p_resource, p_kind, p_seq + 1, v_claim, p_tx, v_xid, v_at, v_hash, convert_from(p_ops, 'UTF8')::json);
-    return true;
-end $$;
-
--- append_own is append for a transaction that has claimed by claim_here, and so has locked the fence since. It writes
--- the claim too: the fence moves by two positions at once, past p_seq, which is the claim's.
-create function {{schema}}.append_own(
-    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops bytea
-) returns boolean
-language plpgsql as $$
-declare
-    v_at  timestamptz := clock_timestamp();
-    v_xid xid8 := pg_current_xact_id();
-    s     record;
-begin
-    update {{schema}}.resource r
-       set timeline = c.timeline, epoch = p_epoch, token = p_token, prev_token = r.token, claim_seq = p_seq, claimed_at = v_at,
-           seq = p_seq + 1, tx = p_tx, sealed = v_xid, holder = p_holder,
-           hash = sha256(c.hash || int4send(p_resource) || int8send(p_seq + 1) || 'w' || int8send(p_seq) || int8send(p_tx)
-                         || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(p_ops, ''))
-      from (select f.id, f.timeline,
-                   sha256(f.hash || int4send(p_resource) || int8send(p_seq) || 'c' || int8send(p_seq) || int8send(p_prev)
-                          || xid8send(v_xid) || timestamptz_send(v_at) || int8send(p_epoch) || int8send(p_token) || int4send(f.timeline)
-                          || int4send(octet_length(p_holder)) || convert_to(p_holder, 'UTF8') || convert_to(f.name, 'UTF8')) as hash
-              from (select id, hash, name, case when timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer
-                                                else {{schema}}.timeline() end as timeline
-                      from {{schema}}.resource where id = p_resource offset 0) f
-            offset 0) c
-     where r.id = c.id and r.seq = p_seq - 1 and (r.epoch, r.token) < (p_epoch, p_token) -- mutant: own-seal-below-the-fence
-    returning r.name, c.timeline, c.hash as claimed, r.hash into s;
-    if not found then
-        return false;
-    end if;
-    insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, ops, epoch, token, timeline, holder, name)
-    values (p_resource, 'c', p_seq, p_seq, p_prev, v_xid, v_at, s.claimed, null, p_epoch, p_token, s.timeline, p_holder, s.name),
-           (p_resource, 'w', p_seq + 1, p_seq, p_tx, v_xid, v_at, s.hash, convert_from(p_ops, 'UTF8')::json, null, null, null, null, null);
-    return true;
-end $$;
-
 -- name_key is the advisory lock of a resource's name. Transactions that make their own claims hold it, also on a
 -- resource that has no fence yet. It is negative: those of fences are not. The planner puts its text in place of calls.
 create function {{schema}}.name_key(p_name text) returns integer
@@ -521,20 +455,43 @@ begin
     return v_xid;
 end $$;
 
--- seal lets the transaction that passed the begin check commit, if the fence is where its grant left it (G2). p_xid
--- is what the begin check returned, or null if it is in the setting: then the caller compares it with what the seal
--- returns. Text is in hexadecimal, so that no setting can change its meaning; ops may be empty. If p_own, claim_here has
--- claimed.
+-- seal lets the transaction that passed the begin check commit, if each fence is where its grant left it (G2): it moves
+-- the fence by one position and writes the entry of that position. Of two moves within a grant the later one is so
+-- rejected. The resources come in ascending order, which is the order of the locks. p_xid is what the begin check
+-- returned, or null if it is in the setting: then the caller compares it with what the seal returns. Text is in
+-- hexadecimal, so that no setting can change its meaning; ops may be empty.
+--
+-- If p_own, claim_here has locked the fences, and the seal writes its claims too: a fence moves by two positions at
+-- once, past p_seqs, which are the claims'.
+--
+-- p_kept are those of the resources for which it keeps keys of guard.Once, with the hash of the request and the
+-- result: no key without a move (see storage.Store.Recall). Keys come after the moves: if another transaction has
+-- kept one meanwhile, the fence rejects this one by name, before the unique index would.
+--
+-- What the executor and PL/pgSQL set up anew in each transaction costs most of its time, and a call of a function in
+-- PL/pgSQL as much as a statement: so there is none.
 create function {{schema}}.seal(
-    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops text, p_xid xid8,
-    p_own boolean default false
+    p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[],
+    p_tx bigint, p_ops text[], p_xid xid8, p_own boolean default false,
+    p_kept integer[] default '{}', p_keys text[] default '{}', p_requests text[] default '{}', p_results text[] default '{}'
 ) returns xid8
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    v_xid    xid8 := pg_current_xact_id();
-    v_holder text := convert_from(decode(p_holder, 'hex'), 'UTF8');
-    v_moved  boolean;
-    v_done   text;
+    n          integer := cardinality(p_resources);
+    v_xid      xid8 := pg_current_xact_id();
+    v_at       timestamptz := clock_timestamp();
+    v_id       integer;
+    v_epoch    bigint;
+    v_token    bigint;
+    v_holder   text;
+    v_seq      bigint;
+    v_ops      bytea;
+    v_claim    bigint;
+    v_name     text;
+    v_timeline integer;
+    v_claimed  bytea;
+    v_hash     bytea;
+    v_done     text;
 begin
     if v_xid is distinct from coalesce(p_xid, nullif(current_setting('fencekit.xid', true), '')::xid8) then
         raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
@@ -542,61 +499,70 @@ begin
     if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then
         perform {{schema}}.raise_durability();
     end if;
-    if p_own then -- not in one expression: that would look up both functions
-        v_moved := {{schema}}.append_own(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, p_tx, nullif(decode(p_ops, 'hex'), ''));
-    else
-        v_moved := {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'w', p_tx, nullif(decode(p_ops, 'hex'), ''));
+    if (n > 0 and cardinality(p_ops) = n) is not true then
+        raise exception 'fencekit: seal: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
-    if v_moved is not true then -- mutant: seal-does-not-look-whether-the-fence-moved
-        perform {{schema}}.reject(null, p_resource, p_epoch, p_token, v_holder, p_seq);
-    end if;
-    v_done := set_config('fencekit.sealed', v_xid::text, true); -- for check_writes
-    return v_xid;
-end $$;
-
--- seal_all is seal under several grants, or with keys to keep. The resources come in ascending order, which is the
--- order of the locks.
---
--- p_kept are those of the resources for which it keeps keys of guard.Once, with the hash of the request and the
--- result: no key without a move (see storage.Store.Recall). Keys come after the moves: if another transaction has
--- kept one meanwhile, the fence rejects this one by name, before the unique index would.
-create function {{schema}}.seal_all(
-    p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[],
-    p_tx bigint, p_ops text[], p_xid xid8,
-    p_kept integer[] default '{}', p_keys text[] default '{}', p_requests text[] default '{}', p_results text[] default '{}', p_own boolean default false
-) returns xid8
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
-declare
-    n        integer := cardinality(p_resources);
-    v_xid    xid8;
-    v_holder text;
-    v_ops    bytea;
-    v_moved  boolean;
-begin
-    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
-        and cardinality(p_seqs) = n and cardinality(p_prevs) = n and cardinality(p_ops) = n and p_kept <@ p_resources -- mutant: keep-without-a-move
-        and cardinality(p_keys) = cardinality(p_kept) and cardinality(p_requests) = cardinality(p_kept) and cardinality(p_results) = cardinality(p_kept)) is not true then
-        raise exception 'fencekit: seal_all: arrays of different lengths, or null' using errcode = 'ZF007';
-    end if;
-    v_xid := {{schema}}.seal(p_resources[1], p_epochs[1], p_tokens[1], p_holders[1], p_seqs[1], p_prevs[1], p_tx, p_ops[1], p_xid, p_own);
-    for i in 2..n loop
-        if p_resources[i] > p_resources[i - 1] is not true then
-            raise exception 'fencekit: seal_all: resources not in ascending order' using errcode = 'ZF007';
-        end if;
+    for i in 1..n loop
+        v_id := p_resources[i];
+        v_epoch := p_epochs[i];
+        v_token := p_tokens[i];
         v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
+        v_seq := p_seqs[i];
         v_ops := nullif(decode(p_ops[i], 'hex'), '');
-        v_moved := case when p_own then {{schema}}.append_own(p_resources[i], p_epochs[i], p_tokens[i], v_holder, p_seqs[i], p_prevs[i], p_tx, v_ops)
-                        else {{schema}}.append(p_resources[i], p_epochs[i], p_tokens[i], v_holder, p_seqs[i], p_prevs[i], 'w', p_tx, v_ops) end;
-        if v_moved is not true then
-            perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], v_holder, p_seqs[i]);
+        if not p_own then
+            update {{schema}}.resource r
+               set seq = v_seq + 1, tx = p_tx, sealed = v_xid,
+                   hash = sha256(r.hash || int4send(v_id) || int8send(v_seq + 1) || 'w' || int8send(r.claim_seq) || int8send(p_tx)
+                                 || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(v_ops, ''))
+             where r.id = v_id and r.epoch = v_epoch and r.token = v_token and r.holder = v_holder -- mutant: seal-without-the-grant
+               and r.seq = v_seq and r.tx = p_prevs[i] -- mutant: seal-without-the-expected-position, seal-without-the-expected-number
+            returning r.claim_seq, r.hash into v_claim, v_hash;
+            if found is not true then -- mutant: seal-does-not-look-whether-the-fence-moved
+                perform {{schema}}.reject(null, v_id, v_epoch, v_token, v_holder, v_seq);
+            end if;
+            insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
+            values (v_id, 'w', v_seq + 1, v_claim, p_tx, v_xid, v_at, v_hash, convert_from(v_ops, 'UTF8')::json);
+        else
+            select name, timeline, hash into v_name, v_timeline, v_claimed
+              from {{schema}}.resource where id = v_id and seq = v_seq - 1 and (epoch, token) < (v_epoch, v_token); -- mutant: own-seal-below-the-fence
+            if v_timeline = 0 then
+                v_timeline := {{schema}}.timeline();
+            elsif lpad(to_hex(v_timeline), 8, '0') <> lower(left(pg_walfile_name(pg_current_wal_lsn()), 8)) then
+                v_timeline := {{schema}}.timeline();
+            end if;
+            v_claimed := sha256(v_claimed || int4send(v_id) || int8send(v_seq) || 'c' || int8send(v_seq) || int8send(p_prevs[i])
+                                || xid8send(v_xid) || timestamptz_send(v_at) || int8send(v_epoch) || int8send(v_token) || int4send(v_timeline)
+                                || int4send(octet_length(v_holder)) || convert_to(v_holder, 'UTF8') || convert_to(v_name, 'UTF8'));
+            v_hash := sha256(v_claimed || int4send(v_id) || int8send(v_seq + 1) || 'w' || int8send(v_seq) || int8send(p_tx)
+                             || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(v_ops, ''));
+            update {{schema}}.resource
+               set timeline = v_timeline, epoch = v_epoch, token = v_token, prev_token = token, claim_seq = v_seq, claimed_at = v_at,
+                   seq = v_seq + 1, tx = p_tx, sealed = v_xid, holder = v_holder, hash = v_hash
+             where id = v_id and seq = v_seq - 1 and v_hash is not null;
+            if not found then
+                perform {{schema}}.reject(null, v_id, v_epoch, v_token, v_holder, v_seq);
+            end if;
+            insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, ops, epoch, token, timeline, holder, name)
+            values (v_id, 'c', v_seq, v_seq, p_prevs[i], v_xid, v_at, v_claimed, null, v_epoch, v_token, v_timeline, v_holder, v_name),
+                   (v_id, 'w', v_seq + 1, v_seq, p_tx, v_xid, v_at, v_hash, convert_from(v_ops, 'UTF8')::json, null, null, null, null, null);
+        end if;
+        if i > 1 then
+            if p_resources[i - 1] < v_id is not true then
+                raise exception 'fencekit: seal: resources not in ascending order' using errcode = 'ZF007';
+            end if;
         end if;
     end loop;
-    for i in 1..cardinality(p_kept) loop
+    for i in 1..greatest(cardinality(p_kept), cardinality(p_keys), cardinality(p_requests), cardinality(p_results)) loop
+        if (p_kept[i] = any (p_resources) -- mutant: keep-without-a-move
+            and num_nulls(p_keys[i], p_requests[i], p_results[i]) = 0) is not true then
+            raise exception 'fencekit: seal: a key for a resource without a move, or arrays of different lengths' using errcode = 'ZF007';
+        end if;
         insert into {{schema}}.operation (resource, key, request, result, tx, at)
         values (p_kept[i], convert_from(decode(p_keys[i], 'hex'), 'UTF8'), decode(p_requests[i], 'hex'),
                 nullif(decode(p_results[i], 'hex'), ''), p_tx,
                 greatest(clock_timestamp(), (select seen from {{schema}}.forget_clock where one)));
     end loop;
+    v_done := set_config('fencekit.sealed', v_xid::text, true); -- for check_writes
     return v_xid;
 end $$;
 
@@ -619,9 +585,13 @@ create function {{schema}}.resolve(
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    v_seq  bigint;
-    v_tx   bigint;
-    v_kind "char";
+    v_at    timestamptz := clock_timestamp();
+    v_xid   xid8 := pg_current_xact_id();
+    v_seq   bigint;
+    v_tx    bigint;
+    v_claim bigint;
+    v_kind  "char";
+    v_hash  bytea;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: resolve needs READ COMMITTED' using errcode = 'ZF008';
@@ -640,7 +610,14 @@ begin
         perform pg_logical_emit_message(true, 'fencekit', '');
         select seq into v_seq from {{schema}}.resource where id = p_resource for no key update;
     end if;
-    if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'v', p_void, null) then -- mutant: void-is-not-written
+    update {{schema}}.resource r
+       set seq = p_seq + 1, tx = p_void, sealed = '0',
+           hash = sha256(r.hash || int4send(p_resource) || int8send(p_seq + 1) || 'v' || int8send(r.claim_seq) || int8send(p_void) || xid8send(v_xid) || timestamptz_send(v_at))
+     where r.id = p_resource and r.epoch = p_epoch and r.token = p_token and r.holder = p_holder and r.seq = p_seq and r.tx = p_prev -- mutant: void-is-not-written
+    returning r.claim_seq, r.hash into v_claim, v_hash;
+    if found then
+        insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash)
+        values (p_resource, 'v', p_seq + 1, v_claim, p_void, v_xid, v_at, v_hash);
         return 'not applied';
     end if;
     select tx, kind into v_tx, v_kind from {{schema}}.history where resource = p_resource and seq = p_seq + 1;

@@ -87,8 +87,8 @@ begin
         raise exception 'fencekit: seal_one: ops is no array of operations, or has a text that the server can''t represent' using errcode = 'ZF007';
     end if;
     set constraints all immediate;
-    perform {{schema}}.seal(fence, epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, own_tx,
-                            coalesce(pg_catalog.encode(pg_catalog.convert_to(ops::pg_catalog.text, 'UTF8'), 'hex'), ''), xid::pg_catalog.text::pg_catalog.xid8);
+    perform {{schema}}.seal(array[fence], array[epoch], array[token], array[pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex')], array[seq], array[tx],
+                            own_tx, array[coalesce(pg_catalog.encode(pg_catalog.convert_to(ops::pg_catalog.text, 'UTF8'), 'hex'), '')], xid::pg_catalog.text::pg_catalog.xid8);
     set constraints all immediate;
     set transaction read only;
     set constraints all immediate;

@@ -390,98 +390,111 @@ begin
 end $$;
 
 -- claim_here lets the transaction that is to move fences claim their resources too, unless they are owned or awaited,
--- and returns the number of each fence, and the epoch, token and position of its claim, which the seal writes. The
--- fences stay locked until the transaction ends: until then nothing else moves them, and no lock of the resources is
--- granted. It locks them in the order of their numbers, as seals do, each behind the lock of its name. The missing
--- fence of a single resource it makes.
+-- and returns for each its place among the names, the number of the fence, and the epoch, token and position of its
+-- claim, which the seal writes. The fences stay locked until the transaction ends: until then nothing else moves them,
+-- and no lock of the resources is granted. It locks them in the order of their numbers, as seals do, each behind the
+-- lock of its name. The missing fence of a single resource it makes.
 --
 -- p_seqs and p_txs are as for claim. A grant whose transaction still runs is left to claim, which evicts it.
 --
 -- With p_epochs and p_tokens it claims under grants of another lock service, and doesn't look at locks. What it can't
 -- claim so is left to claim, which rejects or evicts.
+--
+-- What the executor and PL/pgSQL set up anew in each transaction costs most of its time: a join or a subquery more than
+-- another statement, and each function that an expression names, called or not.
 create function {{schema}}.claim_here(p_names text[], p_holders text[], p_shard text, p_seqs bigint[], p_txs bigint[],
                                      p_epochs bigint[] default null, p_tokens bigint[] default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    n         integer := cardinality(p_names);
     v_order   integer[] := '{1}';
     v_guarded text := E'\n';
-    v_answers text[];
+    v_answer  text;
     v_name    text;
     v_holder  text;
     v_done    boolean;
     i         integer;
-    r         {{schema}}.resource;
-    s         record;
+    v_id      integer; -- of the fence, as epoch, token, seq, tx and sealed
+    v_epoch   bigint;
+    v_token   bigint;
+    v_seq     bigint;
+    v_tx      bigint;
+    v_sealed  xid8;
+    s_epoch   bigint; -- the database's, and so the claim's
+    s_mark    bigint;
+    s_reach   bigint;
+    s_shard   text;
+    s_token   bigint; -- the claim's
+    k_epoch   bigint; -- the last lock's, as token and session
+    k_token   bigint;
+    k_session bigint;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: claim_here needs READ COMMITTED' using errcode = 'ZF008';
     end if;
-    if (n > 0 and cardinality(p_holders) = n and cardinality(p_seqs) = n and cardinality(p_txs) = n
-        and (p_tokens is null or cardinality(p_epochs) = n and cardinality(p_tokens) = n and array_position(p_epochs || p_tokens, null) is null)) is not true then
-        raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
-    end if;
-    if n > 1 then
+    if cardinality(p_names) > 1 then
         v_order := array(select u.place from unnest(p_names) with ordinality u (name, place)
                            join {{schema}}.resource f on f.name = convert_from(decode(u.name, 'hex'), 'UTF8') order by f.id);
+        if cardinality(v_order) < cardinality(p_names) then -- else two such transactions could wait in a circle
+            raise exception 'fencekit: a resource has no fence yet' using errcode = 'ZF017';
+        end if;
     end if;
     foreach i in array v_order loop -- one by one: what is owned isn't locked while a later one is waited for
-        v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
-        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
         -- Control characters, of ASCII and U+0080 to U+009F, forge lines.
-        if (octet_length(v_holder) between 1 and 256 and encode(convert_to(v_holder, 'UTF8'), 'hex') !~ '^(..)*([01].|7f|c2[89].)') is not true then
+        if (length(p_names[i]) > 0 and length(p_holders[i]) between 2 and 512 and p_holders[i] !~ '^(..)*([01].|7f|c2[89].|.?[^0-9a-f])'
+            and p_seqs[i] is not null and p_txs[i] is not null) is not true then
             raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
         end if;
+        v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
+        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
         v_done := pg_advisory_xact_lock({{schema}}.name_key(v_name), 0) is null;
-        select * into r from {{schema}}.resource where name = v_name for no key update; -- mutant: claim-here-does-not-lock
+        select id, epoch, token, seq, tx, sealed into v_id, v_epoch, v_token, v_seq, v_tx, v_sealed from {{schema}}.resource where name = v_name for no key update; -- mutant: claim-here-does-not-lock
         if not found then
-            exit when n > 1; -- else two such transactions could wait in a circle
             if encode(convert_to(v_name, 'UTF8'), 'hex') ~ '^(..)*([01].|7f|c2[89].)' then
                 raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
             end if;
             perform {{schema}}.create_fence(v_name);
-            select * into r from {{schema}}.resource where name = v_name for no key update;
+            select id, epoch, token, seq, tx, sealed into v_id, v_epoch, v_token, v_seq, v_tx, v_sealed from {{schema}}.resource where name = v_name for no key update;
         end if;
         -- Not for the transaction: it would free this lock at its end, but perhaps after the name's.
-        if not pg_try_advisory_lock(r.id, (r.token & 2147483647)::integer) then
+        if not pg_try_advisory_lock(v_id, (v_token & 2147483647)::integer) then
             raise exception 'fencekit: an older transaction of the resource still runs' using errcode = 'ZF018';
         end if;
-        v_done := pg_advisory_unlock(r.id, (r.token & 2147483647)::integer);
-        if p_seqs[i] > 0 and (r.seq, r.tx) <> (p_seqs[i], p_txs[i]) and {{schema}}.lost(r.id, p_seqs[i], p_txs[i]) then
-            perform {{schema}}.reject('ZF004', r.id, coalesce(p_epochs[i], r.epoch), coalesce(p_tokens[i], 0), v_holder, 0);
+        v_done := pg_advisory_unlock(v_id, (v_token & 2147483647)::integer);
+        if p_seqs[i] > 0 and (v_seq, v_tx) <> (p_seqs[i], p_txs[i]) then
+            if {{schema}}.lost(v_id, p_seqs[i], p_txs[i]) then
+                perform {{schema}}.reject('ZF004', v_id, coalesce(p_epochs[i], v_epoch), coalesce(p_tokens[i], 0), v_holder, 0);
+            end if;
         end if;
-        if r.sealed = pg_current_xact_id() then -- mutant: claim-here-behind-a-seal
+        if v_sealed = pg_current_xact_id() then -- mutant: claim-here-behind-a-seal
             raise exception 'fencekit: claim_here: the transaction has sealed the resource' using errcode = 'ZF003';
         end if;
-        -- In a snapshot of its own, behind the lock of the row: a lock may have been granted while this waited, and the
+        -- In snapshots of their own, behind the lock of the row: a lock may have been granted while this waited, and the
         -- shard changed.
-        select g.epoch, g.token into s
-          from (select g.epoch, coalesce(p_tokens[i], nextval('{{schema}}.lock_token')) as token, g.token as mark, g.max_token_jump,
-                       case when k.epoch = g.epoch and p_tokens[i] is null then k.token else 0 end as granted
-                  from {{schema}}.setting g left join {{schema}}.lock k on k.resource = v_name
-                 where g.one and coalesce(g.shard, '') = p_shard and coalesce(p_epochs[i], g.epoch) = g.epoch
-                   and (p_tokens[i] is not null
-                     or k.session is null -- mutant: own-claim-of-what-is-owned
-                     and not exists (select from {{schema}}.lock_waiter w where w.resource = v_name)) -- mutant: own-claim-of-what-is-awaited
-                offset 0) g
-         where g.token > g.granted and (g.epoch, g.token) > (r.epoch, r.token) -- mutant: claim-here-below-the-fence
-           and g.mark > 0 and g.token <= g.mark + g.max_token_jump / 1024;
-        if not found then
+        select epoch, token, token + max_token_jump / 1024, coalesce(shard, '') into s_epoch, s_mark, s_reach, s_shard from {{schema}}.setting where one;
+        if s_shard is distinct from p_shard then
             perform {{schema}}.check_shard(p_shard);
-            if exists (select from {{schema}}.lock k where k.resource = v_name and k.session is not null)
-               or exists (select from {{schema}}.lock_waiter w where w.resource = v_name) then
-                raise exception 'fencekit: the resource is owned or awaited' using errcode = 'ZF018';
-            end if;
-            exit; -- the mark or the sequence is to be raised; or the grant is not above the fence's
         end if;
-        v_answers[i] := concat_ws(' ', r.id, s.epoch, s.token, r.seq + 1);
+        s_token := p_tokens[i];
+        if s_token is null then
+            select epoch, token, session into k_epoch, k_token, k_session from {{schema}}.lock where resource = v_name;
+            if found then
+                if k_session is not null -- mutant: own-claim-of-what-is-owned
+                   or exists (select from {{schema}}.lock_waiter where resource = v_name) then -- mutant: own-claim-of-what-is-awaited
+                    raise exception 'fencekit: the resource is owned or awaited' using errcode = 'ZF018';
+                end if;
+            end if;
+            s_token := nextval('{{schema}}.lock_token');
+        end if;
+        if (s_token > case when k_epoch = s_epoch then k_token else 0 end
+            and (s_epoch, s_token) > (v_epoch, v_token) -- mutant: claim-here-below-the-fence
+            and s_mark > 0 and s_token <= s_reach and coalesce(p_epochs[i], s_epoch) = s_epoch) is not true then
+            raise exception 'fencekit: the mark or the sequence is to be raised; or the grant is not above the fence''s' using errcode = 'ZF017';
+        end if;
+        v_answer := concat_ws(' ', v_answer, i, v_id, s_epoch, s_token, v_seq + 1);
         v_guarded := v_guarded || v_name || E'\n';
     end loop;
-    if cardinality(array_remove(v_answers, null)) = n is not true then
-        raise exception 'fencekit: a resource has no fence yet, or the mark or the sequence is to be raised' using errcode = 'ZF017';
-    end if;
     v_done := set_config('fencekit.guarded', v_guarded, true) is null; -- for note_write
-    return array_to_string(v_answers, ' ');
+    return v_answer;
 end $$;
 
 -- silent_here lists the backends that have claimed resources by claim_here and wait for their client within a
