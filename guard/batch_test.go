@@ -170,10 +170,13 @@ func TestBatch_CallsThatWaitShareATransaction(t *testing.T) {
 		once := func(ctx context.Context) error { // its result is kept before the transaction commits
 			return guard.Exec(ctx, b.guard, sku, &counting{}, guard.Once("k1", nil), guard.Name("once"))
 		}
-		errs := b.meet(b.adds("a"), b.adds("b"), function, b.adds("c"), b.adds("d"), once, b.adds("e"))
-		require.Equal(t, make([]error, 7), errs)
-		require.Equal(t, "abfcde", b.store.Read("k"), "in the order of the queue")
-		require.Equal(t, []string{"a b", "f", "c d", "once", "e"}, b.history())
+		alone := func(ctx context.Context) error { // it leaves a setting, say
+			return guard.Exec(ctx, b.guard, sku, &batchOp{run: put("k", "x"), alone: true}, guard.Name("alone"))
+		}
+		errs := b.meet(b.adds("a"), b.adds("b"), function, b.adds("c"), b.adds("d"), once, b.adds("e"), b.adds("g"), alone, b.adds("h"))
+		require.Equal(t, make([]error, 10), errs)
+		require.Equal(t, "abfcdegxh", b.store.Read("k"), "in the order of the queue")
+		require.Equal(t, []string{"a b", "f", "c d", "once", "e g", "alone", "h"}, b.history())
 	})
 }
 
@@ -259,17 +262,6 @@ func TestBatch_StoreThatDoesNotReturn(t *testing.T) {
 			})
 		})
 	}
-}
-
-// An operation that leaves a setting, say, shares its transaction with none.
-func TestBatch_OperationsMayDecline(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, b *batches) {
-		alone := func(ctx context.Context) error {
-			return guard.Exec(ctx, b.guard, sku, &batchOp{run: put("k", "x"), alone: true}, guard.Name("alone"))
-		}
-		require.Equal(t, make([]error, 5), b.meet(b.adds("a"), b.adds("b"), alone, b.adds("c"), b.adds("d")))
-		require.Equal(t, []string{"a b", "alone", "c d"}, b.history())
-	})
 }
 
 // A call that is to share another transaction waits in the queue meanwhile: it can leave, and

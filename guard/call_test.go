@@ -62,6 +62,8 @@ func TestDo_CancellationDuringCommitHasNoEffect(t *testing.T) {
 	}})
 	require.NoError(t, guard.Do(ctx, g, sku, set("k", "v")))
 	require.Equal(t, "v", w.store.Read("k"))
+	w.store.SetFaults(memory.Faults{})
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")), "at the position that it left")
 }
 
 func explode() { panic("boom") }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // runContext is the context of a function and of the steps before it, or of a claim. It replaces the chain of
@@ -27,6 +28,11 @@ type runContext struct {
 	states grantStates     // whose leases end c
 	state  [1]*grantState  // memory for a single one
 	stops  []func() bool
+
+	// What a call for one resource hands to the store. No two runs share it: the store, or a doubt, may keep it.
+	claim [1]storage.Claim
+	move  [1]storage.Move
+	op    [1]storage.OpRecord
 }
 
 // newContext returns a context that ends with ctx, or when Close gives up waiting. Call finish on it.

@@ -40,8 +40,9 @@ func TestContext_EndsWithALeaseThatWasLostBeforeTheFunction(t *testing.T) {
 func TestContext_EndsWithTheLease(t *testing.T) {
 	loses := func(w *world) func(context.Context, *memory.Tx) error {
 		return func(ctx context.Context, _ *memory.Tx) error {
+			done := ctx.Done() // asked for later, it looks at the lease
 			w.locks.Lose(sku)
-			<-ctx.Done()
+			<-done
 			return context.Cause(ctx)
 		}
 	}
@@ -120,12 +121,14 @@ func TestContext_OfAHoldEndsWithTheLeaseAfterATransaction(t *testing.T) {
 		g := w.process("a", nil)
 		for name, last := range map[string]func(context.Context, *memory.Tx) error{"after": set("k", "v"), "within": loses} {
 			require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+				told, stop := context.WithCancel(ctx) // doesn't ask
+				defer stop()
 				require.NoError(t, guard.Do(context.Background(), h, sku, last))
 				if name == "after" {
 					require.NoError(t, ctx.Err())
 					_ = loses(ctx, nil)
 				}
-				require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost, name)
+				require.ErrorIs(t, context.Cause(told), fence.ErrLeaseLost, name)
 				return ctx.Err()
 			}), fence.ErrLeaseLost, name)
 		}

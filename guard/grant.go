@@ -89,12 +89,12 @@ func (states grantStates) grants() []fence.Grant {
 	return grants
 }
 
-func (states grantStates) claims() []storage.Claim {
-	claims := make([]storage.Claim, len(states))
-	for i, s := range states {
-		claims[i] = s.claim
+// claims appends to memory.
+func (states grantStates) claims(memory []storage.Claim) []storage.Claim {
+	for _, s := range states {
+		memory = append(memory, s.claim)
 	}
-	return claims
+	return memory
 }
 
 func (states grantStates) allClaimed() bool {

@@ -21,7 +21,7 @@ func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Run
 	if err := g.admit(ctx, o.Resources); err != nil {
 		return err
 	}
-	h := held{lines: g.lines, resources: o.Resources, atOnce: o.releaseAtOnce}
+	h := held{lines: g.lines, resources: o.Resources}
 	defer h.passOn(ctx, 0)
 	return o.retryHold(ctx, retryableUnderNewGrants, func() error {
 		if err := g.take(ctx, &h, nil); err != nil {

@@ -48,10 +48,8 @@ type line struct {
 	backoff  backoff     // used with the turn
 
 	// Guarded by lines.mu.
-	waiting   queue
-	busy      bool
-	shared    bool          // the running call took others from the queue
-	sharedEnd time.Duration // when such a call last ended
+	waiting queue
+	busy    bool
 }
 
 func newLines(locker fence.Locker, keepFor, storeTimeout time.Duration, memory *memory, report *reporter) *lines {
@@ -140,18 +138,13 @@ func (t *lines) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 
 func (t *lines) passTurn(ctx context.Context, l *line) {
 	t.mu.Lock()
-	if l.shared {
-		l.shared, l.sharedEnd = false, t.now()
-	}
-	keep := t.keeps(l)
-	if s := l.lease; s != nil && keep <= 0 {
+	if s := l.lease; s != nil && !t.keeps(l) {
 		t.mu.Unlock()
 		if s.brief && !s.atOnce && t.keepFor > 0 {
 			go t.releaseAndPass(context.Background(), l)
-			return
+		} else {
+			t.releaseAndPass(ctx, l)
 		}
-		t.release(ctx, l)
-		t.passTurn(ctx, l)
 		return
 	}
 	defer t.mu.Unlock()
@@ -161,41 +154,23 @@ func (t *lines) passTurn(ctx context.Context, l *line) {
 		return
 	}
 	l.busy = false
-	switch {
-	case l.lease == nil:
+	if l.lease == nil {
 		delete(t.byResource, l.resource)
 		t.busy.Done()
-	case l.lease.contended == 0:
-		t.startExpiry(l.lease)
-	default:
-		time.AfterFunc(keep, l.lease.releaseIfIdle)
+		return
 	}
+	t.startExpiry(l.lease)
 }
 
 // maxHold is how long calls may still begin after another process has begun to wait: a change of hands costs a few
 // milliseconds, which this spreads over many calls.
 const maxHold = 100 * time.Millisecond
 
-// awaitNext is how long a contended lease is kept after a call that took others from the queue. Under load their
-// callers call again at once and share the next transaction; otherwise the resource would change hands after each.
-const awaitNext = 500 * time.Microsecond
-
-// keeps returns how long to keep the lease of l after a call; 0 for not at all. The caller holds mu.
-func (t *lines) keeps(l *line) time.Duration {
+// keeps reports whether to keep the lease of l after a call. The caller holds mu.
+func (t *lines) keeps(l *line) bool {
 	s := l.lease
-	switch {
-	case s == nil || t.keepFor < 0:
-		return 0
-	case l.waiting.len > 0:
-		return t.keepFor
-	case t.closed || s.atOnce || s.brief || s.dead || s.overrun || s.lease.Err() != nil:
-		return 0
-	case s.contended == 0:
-		return t.keepFor
-	case l.sharedEnd == 0:
-		return 0
-	}
-	return min(l.sharedEnd+awaitNext, s.contended+t.maxHold) - t.now()
+	over := t.closed || s.atOnce || s.brief || s.dead || s.overrun || s.contended > 0
+	return t.keepFor > 0 && (l.waiting.len > 0 || !over && s.lease.Err() == nil)
 }
 
 // failWaiting fails the calls behind one whose lock service gave no answer, since each would wait as long. If that
@@ -216,9 +191,7 @@ func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 func (t *lines) takeWaiting(l *line, n int) []*waiter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	taken := l.waiting.take(n)
-	l.shared = l.shared || len(taken) > 0
-	return taken
+	return l.waiting.take(n)
 }
 
 func (t *lines) endTaken(l *line, taken []*waiter, back bool) {

@@ -39,11 +39,10 @@ type HoldOption interface {
 
 type options struct {
 	Operation
-	name          [1]string
-	retryable     bool
-	releaseAtOnce bool
-	once          *storage.OnceKey
-	result        result
+	name      [1]string
+	retryable bool
+	once      *storage.OnceKey
+	result    result
 }
 
 type anyOption func(o *options) error
@@ -118,16 +117,6 @@ func Attr(key, value string) Option {
 func Retryable() HoldOption {
 	return holdOption{func(o *options) error {
 		o.retryable = true
-		return nil
-	}}
-}
-
-// ReleaseAtOnce releases the call's resources at its end, whatever Config.KeepFor says, unless other calls of the
-// process wait: for resources that are used once, such as an order's. It has no effect on the Runner of a Hold,
-// under the caller's grants and leases, and for a batch in another call's transaction.
-func ReleaseAtOnce() HoldOption {
-	return holdOption{func(o *options) error {
-		o.releaseAtOnce = true
 		return nil
 	}}
 }

@@ -141,22 +141,6 @@ func TestQueue_WaitingCallLeavesAtOnceWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestReleaseAtOnce_KeepsNothingAfterTheCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.ReleaseAtOnce()))
-		require.NoError(t, guard.Do(t.Context(), g, []string{"x", "y"}, increment("n"), guard.ReleaseAtOnce()))
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
-			return guard.Do(ctx, h, sku, increment("n"))
-		}, guard.ReleaseAtOnce()))
-		synctest.Wait()
-		require.Zero(t, guard.Lines(g))
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-		synctest.Wait()
-		require.Equal(t, 1, guard.Lines(g), "the next call says for itself")
-	})
-}
-
 // What is lost together is one line in the log, which tells what was in use from what was merely kept.
 func TestLost_TogetherIsOneLine(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -220,18 +204,6 @@ func TestStale_QueuedCallAcquiresAnew(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAcquire_FailureComesThrough(t *testing.T) {
-	w, g := newProcess(t)
-	w.locks.Fail(errShop)
-	err := guard.Do(t.Context(), g, sku, set("k", "v"))
-	require.ErrorIs(t, err, fence.ErrUnavailable)
-	require.ErrorIs(t, err, errShop)
-	w.locks.Fail(nil)
-	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
-	w.locks.Fail(errShop)
-	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")), "who owns needs no lock service")
 }
 
 // Resources that were used once, all at about the same time, expire together. Their releases must not crowd out

@@ -40,27 +40,6 @@ func TestReadOnly_MovesNothingUnderAnyRunner(t *testing.T) {
 	require.Equal(t, "2", w.store.Read("n"))
 }
 
-// Another transaction of the grant commits between two reads. With Retryable the function runs
-// again, and reads all of it at one position.
-func TestReadOnly_RunsAgainAfterItWasOvertaken(t *testing.T) {
-	w, g := newProcess(t)
-	runs := 0
-	var first, second string
-	torn := func(ctx context.Context, tx *memory.Tx) error {
-		runs++
-		require.NoError(t, reads("n", &first)(ctx, tx))
-		if runs == 1 {
-			require.NoError(t, doUnderGrant(t.Context(), w.store, guard.Grants(ctx)[0], increment("n")))
-		}
-		return reads("n", &second)(ctx, tx)
-	}
-	require.NoError(t, guard.Do(t.Context(), g, sku, torn, guard.ReadOnly(), guard.Retryable()))
-	require.Equal(t, 2, runs)
-	require.Equal(t, []string{"1", "1"}, []string{first, second})
-	runs = 0
-	require.ErrorIs(t, guard.Do(t.Context(), g, sku, torn, guard.ReadOnly()), guard.ErrOvertaken)
-}
-
 func TestReadOnly_RejectedEndsTheHold(t *testing.T) {
 	w, g := newProcess(t)
 	var n string

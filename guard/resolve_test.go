@@ -33,16 +33,6 @@ func fates(list ...memory.Fate) func(storage.InDoubt) memory.Fate {
 	}
 }
 
-func TestDoubt_AppliedIsSuccess(t *testing.T) {
-	w, g := newProcess(t)
-	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
-	for range 2 {
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-	}
-	require.Equal(t, "2", w.store.Read("n"))
-	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
-}
-
 func TestDoubt_NotAppliedIsAnErrorAndStaysSo(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []memory.Fate{memory.RequestLost, memory.Late} {

@@ -49,7 +49,7 @@ func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 		return err
 	}
 	return c.observed(ctx, g, c.Resources, func() error {
-		c.held.lines, c.held.resources, c.held.atOnce = g.lines, c.Resources, c.releaseAtOnce
+		c.held.lines, c.held.resources = g.lines, c.Resources
 		c.locks = g.claimer == nil || c.ReadOnly
 		defer c.passOn()
 		once := c.runAlone
@@ -108,7 +108,7 @@ func (c *call[Tx]) runRead() error {
 		switch {
 		case failed != nil:
 			return failed
-		case slices.Equal(now.claims(), looked.claims()):
+		case slices.Equal(now.claims(nil), looked.claims(nil)):
 			return err
 		}
 		looked = now
@@ -195,17 +195,17 @@ func (c *call[Tx]) take(offer any) error {
 // ownStates returns nil if a resource is kept, or if no other process uses any, so that all can be kept.
 func (c *call[Tx]) ownStates() grantStates {
 	g := c.guard
-	states, holder := make(grantStates, len(c.held.turns)), g.newHolder()
-	keeps := g.cfg.KeepFor > 0 && !c.releaseAtOnce
-	for i, l := range c.held.turns {
-		if l.lease != nil {
-			return nil
-		}
-		past := g.memory.of(l.resource)
+	if slices.ContainsFunc(c.held.turns, func(l *line) bool { return l.lease != nil }) {
+		return nil
+	}
+	states, holder := grantStates(c.held.state[:0]), g.newHolder()
+	keeps := g.cfg.KeepFor > 0
+	for _, l := range c.held.turns {
+		past, s := g.memory.of(l.resource), &grantState{line: l, own: true}
 		keeps = keeps && past.alone >= keepAfter
-		states[i] = &grantState{line: l, own: true}
-		states[i].claim.Grant.Resource, states[i].claim.Grant.Holder = l.resource, holder
-		states[i].claim.Position = past.at // mutant: own-claim-forgets-what-was-seen
+		s.claim.Grant.Resource, s.claim.Grant.Holder = l.resource, holder
+		s.claim.Position = past.at // mutant: own-claim-forgets-what-was-seen
+		states = append(states, s)
 	}
 	if keeps {
 		return nil
@@ -269,8 +269,7 @@ type transaction[Tx any] struct {
 	taken  []*waiter
 	sent   bool
 
-	answered bool // by what was kept: a transaction with claims of its own has not made them
-
+	answered bool         // by what was kept: a transaction with claims of its own has not made them
 	onlyCall [1]*call[Tx] // memory for a single call
 }
 
@@ -296,7 +295,7 @@ func (t *transaction[Tx]) run() (err error) {
 	defer run.finish(nil)
 	if c.once != nil && !own {
 		before := func(ctx context.Context, key storage.OnceKey) ([]byte, bool, error) {
-			return c.guard.store.Recall(ctx, key, c.states.claims()...)
+			return c.guard.store.Recall(ctx, key, c.states.claims(nil)...)
 		}
 		if repeated, err := c.recall(run, before); repeated || err != nil {
 			return err
@@ -322,7 +321,7 @@ func (t *transaction[Tx]) run() (err error) {
 	if err := t.runOps(run, txn); err != nil {
 		return c.guard.noteRejection(c.ctx, t.states, err)
 	}
-	moves, err := t.moves()
+	moves, err := t.moves(run)
 	if err != nil {
 		return err
 	}
@@ -361,7 +360,7 @@ func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error
 	if t.leader.ReadOnly {
 		begin = g.store.BeginReadOnly
 	}
-	if txn, err = begin(run, t.states.claims()...); err != nil {
+	if txn, err = begin(run, t.states.claims(run.claim[:0])...); err != nil {
 		return nil, g.stepFailed(run, t.states, "begin", err)
 	}
 	if t.shares {
@@ -376,7 +375,7 @@ func (t *transaction[Tx]) beginOwn(run *runContext) (storage.Txn[Tx], error) {
 	c, g := t.leader, t.leader.guard
 	defer context.AfterFunc(g.lines.closing, func() { run.end(ErrClosed) })()
 	for waited := false; ; waited = true {
-		txn, claims, err := g.claimer.BeginOwn(run, g.cfg.StoreTimeout, t.states.claims()...)
+		txn, claims, err := g.claimer.BeginOwn(run, g.cfg.StoreTimeout, t.states.claims(run.claim[:0])...)
 		switch {
 		case err == storage.ErrHeld:
 			c.locks, c.held.atOnce = true, g.newHolder != nil // mutant: own-claim-beside-a-lock
@@ -445,11 +444,11 @@ func (t *transaction[Tx]) runOps(run *runContext, txn storage.Txn[Tx]) error {
 	return nil
 }
 
-func (t *transaction[Tx]) moves() ([]storage.Move, error) {
+func (t *transaction[Tx]) moves(run *runContext) ([]storage.Move, error) {
 	if t.leader.ReadOnly {
 		return nil, nil
 	}
-	var move storage.Move
+	move := storage.Move{Ops: run.op[:0]}
 	for _, c := range t.calls {
 		move.Ops = append(move.Ops, c.Record)
 	}
@@ -460,7 +459,11 @@ func (t *transaction[Tx]) moves() ([]storage.Move, error) {
 		}
 		move.Kept = []storage.Kept{{Key: *once, Result: data}}
 	}
-	return slices.Repeat([]storage.Move{move}, len(t.states)), nil
+	moves := run.move[:0]
+	for range t.states {
+		moves = append(moves, move)
+	}
+	return moves, nil
 }
 
 // ready settles what is in doubt under the grants (G6), and claims those that need it (G1). In a Hold it doesn't
@@ -491,7 +494,7 @@ func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	step := g.lines.newContext(ctx, nil)
 	defer step.finish(nil)
 	defer g.bound(step).Stop()
-	claims, err := g.store.Claim(step, states.claims()...)
+	claims, err := g.store.Claim(step, states.claims(nil)...)
 	took := time.Since(start)
 	for i, claim := range claims {
 		if claim != (storage.Claim{}) {

@@ -393,14 +393,19 @@ func TestRenewal_ThatComesLateEndsNoOtherSession(t *testing.T) {
 	require.NoError(t, held.Err())
 }
 
-// The wait for a standby is cut short, which shows the grant, to its holder too. A failover may lose it.
-func TestGrant_ThatAStandbyMayLackIsNotBelieved(t *testing.T) {
-	t.Parallel()
-	server, err := pgserver.Start(t.Context(), nil)
+func ownServer(t *testing.T, cfg *pgserver.Config) (*pgserver.Server, *pgxpool.Pool) {
+	server, err := pgserver.Start(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	pool := open(t, server.DSN())
 	require.NoError(t, migrate(t.Context(), pool))
+	return server, pool
+}
+
+// The wait for a standby is cut short, which shows the grant, to its holder too. A failover may lose it.
+func TestGrant_ThatAStandbyMayLackIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	_, pool := ownServer(t, nil)
 	a, b := newLocker(t, pool, slow()), newLocker(t, pool, slow())
 	held := acquire(t, a, "queued")
 	waiting := queued(t, patient(t), b, "queued", 1)
@@ -480,11 +485,7 @@ func TestLook_ReadsNoOtherQueues(t *testing.T) {
 
 func TestServer_ACrashCostsNoLeaseAndNoWaiter(t *testing.T) {
 	t.Parallel()
-	server, err := pgserver.Start(t.Context(), nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	pool := open(t, server.DSN())
-	require.NoError(t, migrate(t.Context(), pool))
+	server, pool := ownServer(t, nil)
 	cfg := slow()
 	cfg.poll = 50 * time.Millisecond
 	a, b := newLocker(t, pool, cfg), newLocker(t, pool, cfg)
@@ -496,7 +497,7 @@ func TestServer_ACrashCostsNoLeaseAndNoWaiter(t *testing.T) {
 	held.Session.RenewNow(func() { close(renewed) })
 	receive(t, renewed)
 	require.NoError(t, held.Err())
-	_, err = newLocker(t, pool, cfg).TryAcquire(patient(t), "r")
+	_, err := newLocker(t, pool, cfg).TryAcquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrLocked)
 	release(t, held)
 	next := granted(t, waiting)
@@ -507,11 +508,7 @@ func TestServer_ACrashCostsNoLeaseAndNoWaiter(t *testing.T) {
 // released, and renews without knowing it.
 func TestRestore_OfAVolumeEndsTheSessionThatItBringsBack(t *testing.T) {
 	t.Parallel()
-	server, err := pgserver.Start(t.Context(), &pgserver.Config{Local: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	pool := open(t, server.DSN())
-	require.NoError(t, migrate(t.Context(), pool))
+	server, pool := ownServer(t, &pgserver.Config{Local: true})
 	a := newLocker(t, pool, slow())
 	held, gone := acquire(t, a, "held"), acquire(t, a, "gone")
 	renew := func() {
@@ -598,11 +595,7 @@ func BenchmarkLocker(b *testing.B) {
 }
 
 func TestLocker_PassesTheContract(t *testing.T) {
-	server, err := pgserver.Start(t.Context(), nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	pool := open(t, server.DSN())
-	require.NoError(t, migrate(t.Context(), pool))
+	server, pool := ownServer(t, nil)
 	guardtest.TestLocker(t, harness(pool, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) }))
 }
 

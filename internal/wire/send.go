@@ -45,6 +45,7 @@ func SendOwn(ctx context.Context, pg *pgconn.PgConn, sql string) (*Answer, Outco
 
 func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn), sql string, ahead []Statement) (*Answer, Outcome, error) {
 	var a Answer
+	a.Rows = a.row[:0]
 	if pg.IsClosed() {
 		return &a, Aborted, pgconn.ErrConnClosed
 	}
@@ -91,6 +92,8 @@ type Answer struct {
 	Ahead      []Result
 	Rows       [][]string
 	tag        []byte
+	word       [16]byte // memory for tag
+	row        [1][]string
 	Committed  bool
 	warning    error
 	failure    error
@@ -153,7 +156,7 @@ func (a *Answer) complete(tag []byte) {
 	if a.Committed || string(a.tag) == "ROLLBACK" {
 		return
 	}
-	a.tag = append(a.tag[:0], tag...)
+	a.tag = append(a.word[:0], tag...)
 	if a.Committed = string(tag) == "COMMIT"; !a.Committed {
 		a.warning = nil // it belonged to the completed statement
 	}

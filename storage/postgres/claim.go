@@ -29,7 +29,6 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 		return nil, err
 	}
 	inOrder := slices.SortedFunc(slices.Values(seen), func(a, b storage.Claim) int { return cmp.Compare(a.Grant.Resource, b.Grant.Resource) })
-	grants := grantsOf(inOrder)
 	var err error
 	for range tries {
 		var claims []storage.Claim
@@ -45,10 +44,10 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 		if sqlstate.Of(err) != sqlstate.LockTimeout {
 			break
 		}
-		s.evict(ctx, grants)
-		s.evictSilent(ctx, grants)
+		s.evict(ctx, inOrder)
+		s.evictSilent(ctx, inOrder)
 	}
-	return nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, inOrder...)
+	return nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(inOrder), err), false, storage.StageClaim, inOrder...)
 }
 
 // Look implements storage.Store.
@@ -56,11 +55,11 @@ func (s *Store) Look(ctx context.Context, seen ...storage.Claim) ([]storage.Clai
 	if err := s.usable(ctx, seen); err != nil {
 		return nil, err
 	}
-	names, seqs, txs := seenArrays(seen)
-	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.look, names, seqs, txs), "")
+	a := arraysOf(seen)
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.look, a.names, a.seqs, a.txs), "")
 	switch {
 	case err != nil:
-		return nil, s.named(failure.FailedAt("look at "+namesOf(grantsOf(seen)), err))
+		return nil, s.named(failure.FailedAt("look at "+namesOf(seen), err))
 	case len(answer.Rows) != len(seen):
 		return nil, nil
 	}
@@ -109,8 +108,6 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 	ctx, cancel := context.WithTimeout(caller, limit)
 	defer cancel()
 	err := s.usable(ctx, seen)
-	grants := grantsOf(seen)
-	names, _, _, _ := grantArrays(grants)
 	leased := err == nil && seen[0].Grant.Token > 0
 	for n := 1; err == nil; n++ {
 		var t *txn
@@ -121,7 +118,7 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 		case leased && slices.Contains(leftToClaim, state):
 			return nil, nil, storage.ErrHeld
 		case state == sqlstate.ToCreate && n < tries:
-			_, err = s.transact(ctx, fmt.Sprintf(s.sql.createHere, s.patience(ctx), names), "")
+			_, err = s.transact(ctx, fmt.Sprintf(s.sql.createHere, s.patience(ctx), arraysOf(seen).names), "")
 		}
 		switch sqlstate.Of(err) {
 		case sqlstate.Held:
@@ -129,7 +126,7 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 		case sqlstate.LockTimeout, sqlstate.Canceled: // of create_here, or by a bound of the session's own
 			ctx, cancel := context.WithTimeout(caller, limit+s.cfg.times.silence())
 			defer cancel()
-			s.evictSilent(ctx, grants)
+			s.evictSilent(ctx, seen)
 			return nil, nil, storage.ErrBusy
 		case sqlstate.Serialization, sqlstate.Deadlock:
 			return nil, nil, storage.ErrBusy
@@ -141,7 +138,7 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 			return nil, nil, storage.ErrBusy
 		}
 	}
-	return nil, nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), failure.Asked(err)), false, storage.StageClaim, seen...)
+	return nil, nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(seen), failure.Asked(err)), false, storage.StageClaim, seen...)
 }
 
 // patience is how many milliseconds a statement of BeginOwn may take: half of what ctx leaves, so that there is time
@@ -158,10 +155,8 @@ func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error
 	}
 	t := &txn{store: s, conn: conn, own: seen, id: newTxID()}
 	t.wait = max(1, min(s.patience(ctx), ms(min(s.cfg.times.Lock, ownWait)))/int64(len(seen)))
-	bounded, cancel := t.boundExchange(ctx, 1)
-	defer cancel()
-	_, answer, _, err := t.deliver(bounded, nothing)
-	if err = t.cause(bounded, err); err == nil {
+	_, answer, _, err := t.deliver(ctx, nothing) // ctx is bounded, as by boundExchange
+	if err = t.cause(ctx, err); err == nil {
 		err = t.readOwn(answer)
 	}
 	if err != nil {
@@ -207,25 +202,24 @@ func inOrderOf(seen, claims []storage.Claim) []storage.Claim {
 	return all
 }
 
-func namesOf(grants []fence.Grant) string {
-	names := make([]string, len(grants))
-	for i, g := range grants {
-		names[i] = g.Resource
+func namesOf(claims []storage.Claim) string {
+	names := make([]string, len(claims))
+	for i, c := range claims {
+		names[i] = c.Grant.Resource
 	}
 	return strings.Join(names, ", ")
 }
 
 func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.Claim, []*storage.RejectedError, error) {
-	grants := grantsOf(seen)
-	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(grants, false))
+	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(seen, false))
 	if err != nil {
 		return nil, nil, err
 	}
-	claims, rejections, err := readClaims(grants, answer)
+	claims, rejections, err := readClaims(seen, answer)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.reportEvicted(ctx, grants, answer.Rows[len(grants):], answer.After)
+	s.reportEvicted(ctx, seen, answer.Rows[len(seen):], answer.After)
 	return claims, rejections, nil
 }
 
@@ -234,16 +228,16 @@ var (
 	errLookAnswer  = errors.New("postgres: look: the answer isn't one of positions: a pooler in between may have made it up")
 )
 
-func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, rejections []*storage.RejectedError, err error) {
-	if len(a.Rows) < len(grants) {
+func readClaims(seen []storage.Claim, a *wire.Answer) (claims []storage.Claim, rejections []*storage.RejectedError, err error) {
+	if len(a.Rows) < len(seen) {
 		return nil, nil, errClaimAnswer
 	}
-	for _, row := range a.Rows[:len(grants)] {
+	for _, row := range a.Rows[:len(seen)] {
 		place, err := strconv.Atoi(row[0])
-		if err != nil || place < 1 || place > len(grants) {
+		if err != nil || place < 1 || place > len(seen) {
 			return nil, nil, errClaimAnswer
 		}
-		c := storage.Claim{Grant: grants[place-1]}
+		c := storage.Claim{Grant: seen[place-1].Grant}
 		if state := row[4]; state != "" {
 			rejected := rejectionFromDetail(state, detailFromHex(row[5]), []storage.Claim{c})
 			rejected.Stage = storage.StageClaim
@@ -259,36 +253,34 @@ func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, r
 }
 
 func (s *Store) claimSQL(seen []storage.Claim) string {
-	_, epochs, tokens, holders := grantArrays(grantsOf(seen))
-	names, seqs, txs := seenArrays(seen)
-	return fmt.Sprintf(s.sql.claim, names, epochs, tokens, holders, newTxID(), seqs, txs)
+	a := arraysOf(seen)
+	return fmt.Sprintf(s.sql.claim, a.names, a.epochs, a.tokens, a.holders, newTxID(), a.seqs, a.txs)
 }
 
-func (s *Store) evictSQL(grants []fence.Grant, thorough bool) string {
-	names, epochs, tokens, _ := grantArrays(grants)
-	return fmt.Sprintf(s.sql.evict, names, epochs, tokens, thorough)
+func (s *Store) evictSQL(claims []storage.Claim, thorough bool) string {
+	a := arraysOf(claims)
+	return fmt.Sprintf(s.sql.evict, a.names, a.epochs, a.tokens, thorough)
 }
 
 // evict only logs failures, since it serves liveness only.
-func (s *Store) evict(ctx context.Context, grants []fence.Grant) {
-	s.evictBy(ctx, grants, s.evictSQL(grants, true))
+func (s *Store) evict(ctx context.Context, claims []storage.Claim) {
+	s.evictBy(ctx, claims, s.evictSQL(claims, true))
 }
 
 // evictSilent ends transactions that have claimed by themselves and wait for their clients within a statement.
-func (s *Store) evictSilent(ctx context.Context, grants []fence.Grant) {
-	names, _, _, _ := grantArrays(grants)
-	s.evictBy(ctx, grants, fmt.Sprintf(s.sql.evictHere, names))
+func (s *Store) evictSilent(ctx context.Context, claims []storage.Claim) {
+	s.evictBy(ctx, claims, fmt.Sprintf(s.sql.evictHere, arraysOf(claims).names))
 }
 
-func (s *Store) evictBy(ctx context.Context, grants []fence.Grant, sql string) {
+func (s *Store) evictBy(ctx context.Context, claims []storage.Claim, sql string) {
 	answer, err := s.transact(ctx, sql, "")
 	if err != nil {
 		answer = &wire.Answer{}
 	}
-	s.reportEvicted(ctx, grants, answer.Rows, err)
+	s.reportEvicted(ctx, claims, answer.Rows, err)
 }
 
-func (s *Store) reportEvicted(ctx context.Context, grants []fence.Grant, rows [][]string, err error) {
+func (s *Store) reportEvicted(ctx context.Context, claims []storage.Claim, rows [][]string, err error) {
 	var evicted, denied int
 	if len(rows) > 0 {
 		_, err = fmt.Sscan(strings.Join(rows[0], " "), &evicted, &denied)
@@ -296,7 +288,7 @@ func (s *Store) reportEvicted(ctx context.Context, grants []fence.Grant, rows []
 	if err == nil && evicted == 0 && denied == 0 {
 		return
 	}
-	log := s.cfg.Logger.With("resource", namesOf(grants), "token", grants[0].Token)
+	log := s.cfg.Logger.With("resource", namesOf(claims), "token", claims[0].Grant.Token)
 	if err != nil {
 		log.WarnContext(ctx, "postgres: eviction failed", "error", err)
 	}

@@ -104,7 +104,7 @@ func (t *txn) inDoubt(ctx context.Context, err error) error {
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
 
 func (t *txn) moved() []storage.Claim {
-	claims := slices.Clone(t.claims)
+	claims := append(t.memory.moved[:0], t.claims...)
 	for i, c := range claims {
 		claims[i].Own = false
 		claims[i].Position = storage.Position{Seq: c.Seq + 1, Tx: t.id} // mutant: commit-leaves-the-position
@@ -120,7 +120,7 @@ type seal struct {
 
 // seals are in the order of the resources' numbers, in which fences are locked.
 func (t *txn) seals(moves []storage.Move) ([]seal, error) {
-	seals := make([]seal, len(t.claims))
+	seals := slices.Grow(t.memory.seal[:0], len(t.claims))[:len(t.claims)]
 	for i, c := range t.claims {
 		seals[i].Claim = c
 		if len(moves) > 0 {
@@ -227,10 +227,10 @@ func keptSQL(seals []seal) string {
 		return ""
 	}
 	return fmt.Sprintf(", '%s', '%s', '%s', '%s'",
-		array(all, func(b []byte, k kept) []byte { return appendInteger(b, k.resource) }),
-		array(all, func(b []byte, k kept) []byte { return appendHex(b, k.Key.Key) }),
-		array(all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Key.Request[:]) }),
-		array(all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Result) }))
+		appendArray(nil, all, func(b []byte, k kept) []byte { return appendInteger(b, k.resource) }),
+		appendArray(nil, all, func(b []byte, k kept) []byte { return appendHex(b, k.Key.Key) }),
+		appendArray(nil, all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Key.Request[:]) }),
+		appendArray(nil, all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Result) }))
 }
 
 // A read-only transaction commits if each fence is where its grant left it. The check needs a snapshot of its own:
@@ -266,13 +266,9 @@ func (t *txn) prepareEnd(ctx context.Context, conn *pgx.Conn) error {
 func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	last := append(make([]wire.Statement, 0, len(t.claims)+5), wire.Statement{SQL: endCursors})
 	for _, c := range t.claims {
-		check := wire.Statement{SQL: t.store.sql.readCheck}
-		var xid []byte
-		if t.xid != "" {
-			xid = []byte(t.xid)
-		}
-		check.ParamValues = append(integers(c.Resource, c.Grant.Epoch, int64(c.Grant.Token), c.Seq, int64(c.Tx)), xid, appendHex(nil, c.Grant.Holder))
-		last = append(last, check)
+		params := integers(make([][]byte, 0, 7), make([]byte, 0, 64), c.Resource, c.Grant.Epoch, int64(c.Grant.Token), c.Seq, int64(c.Tx))
+		xid := append([]byte(nil), t.xid...) // nil if there is none
+		last = append(last, statement(t.store.sql.readCheck, append(params, xid, appendHex(nil, c.Grant.Holder))))
 	}
 	last = append(last, wire.Statement{SQL: endCommit})
 	if t.listable() && !t.direct() {

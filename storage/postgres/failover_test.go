@@ -27,7 +27,7 @@ type replicated struct {
 
 func newReplicated(t *testing.T) *replicated {
 	t.Helper()
-	primary, dsn := startLocal(t, alone)
+	primary, dsn := startWith(t, &pgserver.Config{Local: true, Settings: alone})
 	standby, err := pgserver.StartStandby(t.Context(), primary, nil)
 	require.NoError(t, err)
 	stopLater(t, standby)

@@ -172,6 +172,11 @@ func write(t testing.TB, store *postgres.Store, c storage.Claim, op storage.Op[p
 
 func attempt(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], claims ...storage.Claim) ([]storage.Claim, error) {
 	txn, err := store.Begin(ctx, claims...)
+	return through(ctx, txn, err, op)
+}
+
+// through runs op in txn, which began with err.
+func through(ctx context.Context, txn storage.Txn[pgx.Tx], err error, op storage.Op[pgx.Tx]) ([]storage.Claim, error) {
 	if err != nil {
 		return nil, err
 	}

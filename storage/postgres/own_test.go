@@ -74,14 +74,7 @@ func ownAttempt(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx
 		seen = unseen(resource)
 	}
 	txn, _, err := store.BeginOwn(ctx, ownLimit, seen...)
-	if err != nil {
-		return err
-	}
-	defer txn.Rollback(ctx)
-	if err := txn.Run(ctx, op); err != nil {
-		return err
-	}
-	_, err = txn.Commit(ctx, nil)
+	_, err = through(ctx, txn, err, op)
 	return err
 }
 

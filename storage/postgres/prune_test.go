@@ -297,11 +297,6 @@ func TestPrune_ExportsBeforeItDeletes(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-func holdsLock(t *testing.T, pool *pgxpool.Pool, id int64, token fence.Token) {
-	t.Helper()
-	locked(t, pool, "select pg_advisory_xact_lock_shared($1, $2)", int32(id), int32(token&(1<<31-1)))
-}
-
 func TestPrune_KeepsTheOldestClaimInUse(t *testing.T) {
 	t.Parallel()
 	const large = 1<<33 + 1<<31 - 1 // a token whose lock has a key above 1<<30
@@ -322,7 +317,7 @@ func TestPrune_KeepsTheOldestClaimInUse(t *testing.T) {
 			}
 			outdated(t, pool, 1)
 			for _, token := range c.inUse {
-				holdsLock(t, pool, last.Resource, token)
+				locked(t, pool, "select pg_advisory_xact_lock_shared($1, $2)", int32(last.Resource), int32(token&(1<<31-1)))
 			}
 			for range 2 {
 				_, err := store.Prune(t.Context())

@@ -22,14 +22,7 @@ import (
 
 func read(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], claims ...storage.Claim) error {
 	txn, err := store.BeginReadOnly(ctx, claims...)
-	if err != nil {
-		return err
-	}
-	defer txn.Rollback(ctx)
-	if err := txn.Run(ctx, op); err != nil {
-		return err
-	}
-	_, err = txn.Commit(ctx, nil)
+	_, err = through(ctx, txn, err, op)
 	return err
 }
 

@@ -23,11 +23,6 @@ func startServer(t testing.TB, settings map[string]string) (server *pgserver.Ser
 	return startWith(t, &pgserver.Config{Settings: settings})
 }
 
-func startLocal(t testing.TB, settings map[string]string) (server *pgserver.Server, dsn string) {
-	t.Helper()
-	return startWith(t, &pgserver.Config{Local: true, Settings: settings})
-}
-
 func startWith(t testing.TB, cfg *pgserver.Config) (server *pgserver.Server, dsn string) {
 	t.Helper()
 	server, err := pgserver.Start(t.Context(), cfg)

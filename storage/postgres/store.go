@@ -358,53 +358,38 @@ func appendArray[T any](b []byte, all []T, element func([]byte, T) []byte) []byt
 	return append(b, '}')
 }
 
-func array[T any](all []T, element func([]byte, T) []byte) string {
-	return string(appendArray(nil, all, element))
-}
-
 func appendHex(b []byte, s string) []byte { return hex.AppendEncode(b, []byte(s)) }
 
 func appendInteger[T ~int32 | ~int64](b []byte, n T) []byte {
 	return strconv.AppendInt(b, int64(n), 10)
 }
 
-// integers returns each as text, with room for two values more.
-func integers(all ...int64) [][]byte {
-	text, values := make([]byte, 0, 20*len(all)), make([][]byte, len(all), len(all)+2)
-	for i, n := range all {
+// integers appends each to values as text, in text where that has room.
+func integers(values [][]byte, text []byte, all ...int64) [][]byte {
+	for _, n := range all {
 		begin := len(text)
 		text = appendInteger(text, n)
-		values[i] = text[begin:len(text):len(text)]
+		values = append(values, text[begin:len(text):len(text)])
 	}
 	return values
 }
 
-func grantArrays(grants []fence.Grant) (names, epochs, tokens, holders string) {
-	return array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Resource) }),
-		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Epoch) }),
-		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Token) }),
-		array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Holder) })
-}
+// arrays are SQL arrays of what claims have.
+type arrays struct{ resources, names, epochs, tokens, holders, seqs, txs []byte }
 
-func seenArrays(seen []storage.Claim) (names, seqs, txs string) {
-	names, _, _, _ = grantArrays(grantsOf(seen))
-	return names, array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) }),
-		array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
-}
-
-func claimArrays(claims []storage.Claim) (resources, epochs, tokens []byte) {
-	b := appendArray(make([]byte, 0, 64), claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Resource) })
-	second := len(b)
-	b = appendArray(b, claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Epoch) })
-	third := len(b)
-	b = appendArray(b, claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Token) })
-	return b[:second], b[second:third], b[third:]
-}
-
-func grantsOf(claims []storage.Claim) []fence.Grant {
-	grants := make([]fence.Grant, len(claims))
-	for i, c := range claims {
-		grants[i] = c.Grant
+func arraysOf(claims []storage.Claim) (a arrays) {
+	b := make([]byte, 0, 256)
+	next := func(element func([]byte, storage.Claim) []byte) []byte {
+		begin := len(b)
+		b = appendArray(b, claims, element)
+		return b[begin:len(b):len(b)]
 	}
-	return grants
+	a.resources = next(func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Resource) })
+	a.names = next(func(b []byte, c storage.Claim) []byte { return appendHex(b, c.Grant.Resource) })
+	a.epochs = next(func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Epoch) })
+	a.tokens = next(func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Token) })
+	a.holders = next(func(b []byte, c storage.Claim) []byte { return appendHex(b, c.Grant.Holder) })
+	a.seqs = next(func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
+	a.txs = next(func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
+	return a
 }

@@ -42,6 +42,15 @@ type txn struct {
 	ahead     sentBatches
 	look      int  // number of deferrable's look that goes out with COMMIT, or 0
 	committed bool // by a batch, without a seal
+
+	memory struct { // of a transaction of one resource and one function
+		opening opening
+		sent    [4]wire.Statement // head, and first statement
+		values  [8][]byte
+		text    [64]byte
+		seal    [1]seal
+		moved   [1]storage.Claim
+	}
 }
 
 // beginning is what is known of how the transaction began, or failed to.
@@ -100,7 +109,11 @@ func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) (err error) {
 }
 
 func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
-	o := &opening{Operation: operation.Operation{Conn: t.conn.Conn(), Texts: t.texts}, beginning: t.beginning, t: t}
+	o := &t.memory.opening
+	if o.t != nil { // what an earlier operation left behind may still use that
+		o = &opening{}
+	}
+	o.Conn, o.Texts, o.beginning, o.t = t.conn.Conn(), t.texts, t.beginning, t
 	inUse, err := t.call(ctx, op, o)
 	if !inUse {
 		return o.Verdict(err)
@@ -145,33 +158,31 @@ func (t *txn) head() []wire.Statement {
 	if t.readOnly {
 		begin, id = q.beginReadOnly, []byte(rand.Text())
 	}
+	m := &t.memory
+	head := append(slices.Grow(m.sent[:0], 3+t.queue.statements), wire.Statement{SQL: begin})
 	if c.Looked { // the end compares all; and no eviction may take it for a transaction of that holder
-		return []wire.Statement{{SQL: begin}, {SQL: q.checkPrimary, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: [][]byte{id}}}}
+		return append(head, statement(q.checkPrimary, append(m.values[:0], id)))
 	}
-	values := append(integers(c.Resource, int64(c.Grant.Token), ms(t.store.cfg.times.Lock), c.Resource, c.Grant.Epoch, int64(c.Grant.Token)), id)
-	head := make([]wire.Statement, 3, 3+t.queue.statements)
-	head[0].SQL = begin
-	head[1].SQL, head[1].ParamValues = q.limits, values[:3]
+	values := append(integers(m.values[:0], m.text[:0], c.Resource, int64(c.Grant.Token), ms(t.store.cfg.times.Lock), c.Resource, c.Grant.Epoch, int64(c.Grant.Token)), id)
+	head = append(head, statement(q.limits, values[:3]))
 	if len(t.claims) == 1 && t.store.cfg.Isolation != pgx.Serializable && t.store.mode == pgx.QueryExecModeCacheStatement {
-		head[2].SQL, head[2].ParamValues = q.check, values[3:]
-		return head
+		return append(head, statement(q.check, values[3:]))
 	}
-	resources, epochs, tokens := claimArrays(t.claims)
-	head[2].SQL, head[2].ParamValues = q.checkAll, [][]byte{resources, epochs, tokens, id}
-	return head
+	a := arraysOf(t.claims)
+	return append(head, statement(q.checkAll, [][]byte{a.resources, a.epochs, a.tokens, id}))
+}
+
+func statement(sql string, params [][]byte) wire.Statement {
+	return wire.Statement{SQL: sql, ExtendedQueryBuilder: pgx.ExtendedQueryBuilder{ParamValues: params}}
 }
 
 func (t *txn) ownHead() []wire.Statement {
-	q := &t.store.sql
-	names, epochs, tokens, holders := grantArrays(grantsOf(t.own))
-	_, seqs, txs := seenArrays(t.own)
-	head := make([]wire.Statement, 2)
-	head[0].SQL, head[1].SQL = q.begin, q.claimHere
-	head[1].ParamValues = [][]byte{[]byte(names), []byte(holders), []byte(seqs), nil, []byte(txs), nil, nil, appendInteger(nil, t.wait)}
-	if t.own[0].Grant.Token > 0 {
-		head[1].ParamValues[5], head[1].ParamValues[6] = []byte(epochs), []byte(tokens)
+	q, a := &t.store.sql, arraysOf(t.own)
+	if t.own[0].Grant.Token == 0 {
+		a.epochs, a.tokens = nil, nil
 	}
-	return head
+	params := append(t.memory.values[:0], a.names, a.holders, a.seqs, nil, a.txs, a.epochs, a.tokens, appendInteger(t.memory.text[:0], t.wait))
+	return append(t.memory.sent[:0], wire.Statement{SQL: q.begin}, statement(q.claimHere, params))
 }
 
 func textOf(head []wire.Statement) string {
@@ -261,7 +272,7 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	// A claim of its own has superseded nobody now; a stale transaction makes the next one a claim that evicts.
 	if t.own == nil && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) { // mutant: tx-blocked-by-a-stale-one-evicts-nothing
 		ctx, cancel := t.store.cleanup(ctx)
-		t.store.evict(ctx, grantsOf(t.claims))
+		t.store.evict(ctx, t.claims)
 		cancel()
 	}
 	return t.judge(t.store.explain(ctx, err, ended, stage, t.claims...), status, lost)
@@ -334,8 +345,8 @@ func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
 // transaction, after whose answer a pooler may give the session away. Its own transaction can't conflict, and ends
 // without a command tag that could be taken for COMMIT's.
 func (t *txn) endIfSupersededSQL() string {
-	resources, epochs, tokens := claimArrays(t.claims)
-	return fmt.Sprintf(t.store.sql.endIfSuperseded, resources, epochs, tokens)
+	a := arraysOf(t.claims)
+	return fmt.Sprintf(t.store.sql.endIfSuperseded, a.resources, a.epochs, a.tokens)
 }
 
 // If a function's own SQL committed, it must not run again. Neither a command tag nor the session's status shows a

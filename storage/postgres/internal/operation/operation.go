@@ -31,7 +31,7 @@ type Operation struct {
 	tx      tx
 	opening Opening // nil once the transaction has begun
 	reads   Opening // reads the answer to the first statement; nil once that is closed
-	rows    rows    // of the first statement
+	rows    rows    // of the first query
 	unbegun error
 
 	mu      sync.Mutex

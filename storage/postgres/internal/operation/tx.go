@@ -143,7 +143,7 @@ func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
 		base, err = t.o.Conn.Query(ctx, sql, args...)
 	}
 	r := &t.o.rows
-	if t.o.reads == nil {
+	if r.o != nil {
 		r = &rows{}
 	}
 	r.o, r.base = t.o, base
