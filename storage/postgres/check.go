@@ -327,7 +327,7 @@ func (s *Store) SetShard(ctx context.Context) error {
 	err := record.WriteTx(ctx, s.pool, func(tx pgx.Tx) error {
 		schema := s.sql.schema
 		// So the next statement's snapshot has the fences of claims under way.
-		if _, err := tx.Exec(ctx, "lock table "+schema+".resource in share mode"); err != nil {
+		if _, err := tx.Exec(ctx, "lock table "+schema+".resource in exclusive mode"); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, "update "+schema+".setting set shard = $1 where shard is null and not exists (select from "+schema+".resource)", s.cfg.Shard.String())

@@ -87,6 +87,8 @@ func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
 	require.Equal(t, here, query[string](t, pool, "select string_agg(name, ' ') from fence.resource"))
 }
 
+const waitsForTheTable = "select count(*) = 1 from pg_locks where relation = 'fence.resource'::regclass and not granted and database = (select oid from pg_database where datname = current_database())"
+
 // When a shard has been renamed, the list of fences is complete for processes with the old list of
 // databases: what moves the data claims all of them.
 func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
@@ -107,7 +109,7 @@ func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 			err = pool.QueryRow(t.Context(), "select count(*) from fence.resource where name = 'sku/1'").Scan(&n)
 			return n, err
 		})
-		eventually(t, pool, "select count(*) = 1 from pg_locks where relation = 'fence.resource'::regclass and not granted and database = (select oid from pg_database where datname = current_database())")
+		eventually(t, pool, waitsForTheTable)
 		require.NoError(t, claiming.Commit(t.Context()))
 		require.Equal(t, result[int]{value: 1}, receive(t, listed))
 	}
@@ -116,9 +118,13 @@ func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	claim(t, newStore(t, pool, nil), grant(5, "a"))
-	err := setShard(t, pool, postgres.Shard{Index: 1, Count: 4})
-	requireNotReady(t, err, postgres.OtherShard)
+	store := newStore(t, pool, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}})
+	claiming := locked(t, pool, "select from fence.resource for no key update") // as a claim that makes the fence does first
+	done := background(func() (bool, error) { return true, store.SetShard(t.Context()) })
+	eventually(t, pool, waitsForTheTable)
+	_, err := claiming.Exec(t.Context(), "select fence.create_fence('sku/1'); commit")
+	require.NoError(t, err)
+	requireNotReady(t, receive(t, done).err, postgres.OtherShard)
 	mustExec(t, pool, `update "fence".setting set shard = '1 of 4, rule 1'`)
 	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 4}))
 
