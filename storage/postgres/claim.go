@@ -267,7 +267,7 @@ func (s *Store) evict(ctx context.Context, claims []storage.Claim) {
 	s.evictBy(ctx, claims, s.evictSQL(claims, true))
 }
 
-// evictSilent ends transactions that have claimed by themselves and wait for their clients within a statement.
+// evictSilent ends transactions that make their own claims and wait for their clients within a statement.
 func (s *Store) evictSilent(ctx context.Context, claims []storage.Claim) {
 	s.evictBy(ctx, claims, fmt.Sprintf(s.sql.evictHere, arraysOf(claims).names))
 }

@@ -36,7 +36,7 @@ type Config struct {
 	Isolation pgx.TxIsoLevel
 	// StatementTimeout bounds each statement in a guarded transaction, and each pause between two, after which the
 	// server ends it: half of it in a call that claims in its own transaction, which nothing else can end. A wait for a
-	// lock takes up to two fifths of it. Between 1 ms and 1 h. Default 5 s.
+	// lock takes up to two fifths of it, and a claim's for a fence at most 2 s. Between 1 ms and 1 h. Default 5 s.
 	StatementTimeout time.Duration
 	// AllowPreparedTransactions accepts max_prepared_transactions > 0. What user code prepares (PREPARE
 	// TRANSACTION) escapes claim and eviction.

@@ -59,9 +59,9 @@ func (t *txn) sendQueued(ctx context.Context) error {
 func nothing() string { return "" }
 
 // deliver sends in one write the head, if the transaction has not begun, the queue, and what ends the transaction:
-// last, for a read at READ COMMITTED, else end. Either may be empty. If it sends nothing, ahead is nil. If a write
-// with BEGIN was aborted it tries again: on another connection if the server or, in a write that can't commit, the network
-// ended this one, and once if a statement has to be prepared anew.
+// last, for a read at READ COMMITTED, else what end returns. Either may be empty. If it sends nothing, ahead is nil. If
+// a write with BEGIN was aborted it tries again: on another connection if the server or, in one that claims and can't
+// commit, the network ended this one, and once if a statement has to be prepared anew.
 func (t *txn) deliver(ctx context.Context, end func() string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {

@@ -497,7 +497,7 @@ begin
     return v_answer;
 end $$;
 
--- silent_here lists the backends that have claimed resources by claim_here and wait for their client within a
+-- silent_here lists the backends that have locked resources by claim_here and wait for their client within a
 -- statement, as in COPY FROM STDIN, or in the middle of a message. No timeout of the server bounds that.
 create function {{schema}}.silent_here(p_names text[]) returns setof text
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
