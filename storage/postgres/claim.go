@@ -154,7 +154,7 @@ func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error
 		return nil, failure.FailedAt("begin", err)
 	}
 	t := &txn{store: s, conn: conn, own: seen, id: newTxID()}
-	t.wait = max(1, min(s.patience(ctx), ms(min(s.cfg.times.Lock, ownWait)))/int64(len(seen)))
+	t.wait = max(1, min(s.patience(ctx), ms(s.cfg.times.Fence))/int64(len(seen)))
 	_, answer, _, err := t.deliver(ctx, nothing) // ctx is bounded, as by boundExchange
 	if err = t.cause(ctx, err); err == nil {
 		err = t.readOwn(answer)

@@ -187,7 +187,7 @@ func (t *txn) sealSQL(seals []seal, deferrable bool) string {
 // appendSeal names the prepared seal, if the connection has one and ends at a backend: a pooler may exchange it.
 func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
 	kept, begin := keptSQL(seals), t.store.sql.seal
-	if known := preparedOn(t.conn.Conn()).usable(t.store.sql.preparedSeal); known != nil && known.Name != "" && t.prepared && !t.texts.Forgets && t.direct() && kept == "" {
+	if known := preparedOn(t.conn.Conn()).usable(t.store.sql.preparedSeal); known != nil && t.prepared && !t.texts.Forgets && t.direct() && kept == "" {
 		begin = "execute " + known.Name + "('"
 	}
 	sql = appendArray(append(sql, begin...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
@@ -252,7 +252,7 @@ func (t *txn) prepareEnd(ctx context.Context, conn *pgx.Conn) error {
 	switch {
 	case t.checksInside():
 		statements = []string{endCursors, t.store.sql.readCheck, endCommit}
-	case t.readOnly:
+	case t.readOnly, t.store.mode != pgx.QueryExecModeCacheStatement:
 		return nil
 	}
 	for _, sql := range statements {

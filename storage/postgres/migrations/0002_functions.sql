@@ -509,7 +509,7 @@ begin
         v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
         v_seq := p_seqs[i];
         v_ops := nullif(decode(p_ops[i], 'hex'), '');
-        if not p_own then
+        if p_own is not true then
             update {{schema}}.resource r
                set seq = v_seq + 1, tx = p_tx, sealed = v_xid,
                    hash = sha256(r.hash || int4send(v_id) || int8send(v_seq + 1) || 'w' || int8send(r.claim_seq) || int8send(p_tx)
