@@ -245,7 +245,10 @@ func TestCheck_GoesOnWithoutTheTimeline(t *testing.T) {
 	store = fresh(&log)
 	_, err = claimOne(t.Context(), store, c.Grant)
 	requireRejected(t, err, storage.ReasonFailedOver)
+	_, err = claimHere(t, store, unseen(resource)...)
+	require.ErrorIs(t, err, storage.ErrHeld)
 	write(t, store, claim(t, store, grant(8, "d")), set("x", 3))
+	beginOwn(t, store, unseen(resource)...).write(t, set("x", 4))
 	verifyChain(t, admin)
 }
 

@@ -496,6 +496,25 @@ func TestOwn_OnceTakesEffectOnce(t *testing.T) {
 	requireRejected(t, err, storage.ReasonWentBack)
 }
 
+// After a dump and restore a fence may have the id of a transaction that is yet to come.
+func TestBeginOwn_TakesNoRestoredIDForItsOwn(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	claim(t, store, grant(5, "a"))
+	mustExec(t, pool, "select fence.create_here('{736b752f31}', '')")
+	restore, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	query[string](t, restore, "select pg_current_xact_id()::text")
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	id := query[string](t, tx, "select pg_current_xact_id()::text")
+	_, err = restore.Exec(t.Context(), "update fence.resource set sealed = $1::text::xid8", id)
+	require.NoError(t, errors.Join(err, restore.Commit(t.Context())))
+	_, err = tx.Exec(t.Context(), "select fence.claim_here('{736b752f31}', '{61}', '', '{0}', '{0}')")
+	require.NoError(t, err)
+}
+
 func TestBeginOwn_GoesOnFromWhatIsThere(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
