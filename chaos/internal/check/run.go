@@ -166,6 +166,18 @@ func newView(r *Run, events []history.Event, observed observe.Observation) *view
 			times[keyOf(e)] = e.At
 		}
 	}
+	tokens := map[written]int64{}
+	for _, e := range observed.Entries {
+		if e.Kind == "write" {
+			tokens[written{e.Commit, e.Resource}] = e.Token
+		}
+	}
+	for i := range observed.Effects {
+		e := &observed.Effects[i]
+		if e.Token == 0 { // of a batch in a transaction with a claim of its own, or of a control
+			e.Token = tokens[written{e.Commit, e.Resource}]
+		}
+	}
 	for _, e := range observed.Effects {
 		v.effects[e.Resource] = append(v.effects[e.Resource], e)
 		v.wrote[written{e.Commit, e.Resource}] = append(v.wrote[written{e.Commit, e.Resource}], e)
