@@ -174,7 +174,7 @@ func newView(r *Run, events []history.Event, observed observe.Observation) *view
 	}
 	for i := range observed.Effects {
 		e := &observed.Effects[i]
-		if e.Token == 0 { // of a batch in a transaction with a claim of its own, or of a control
+		if e.Token == -1 { // of a batch in a transaction with a claim of its own
 			e.Token = tokens[written{e.Commit, e.Resource}]
 		}
 	}

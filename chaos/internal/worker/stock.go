@@ -178,14 +178,15 @@ func (s Stock) sell(env *Env, op Op, o order) Work {
 
 // batch decides nothing. An order's token is read by its own statement: if a later claim comes before the commit,
 // that shows. A transaction that makes its own claim writes that in its seal, and holds no lock of a begin check: its
-// token is that of its entry.
+// token, written as -1, is that of its entry.
 func (s Stock) batch(env *Env, op Op, o order) *postgres.Batch {
 	b := &postgres.Batch{}
 	b.Exec("update chaos.stock set available = available - $2 where resource = $1 and available >= $2", op.Resource, o.quantity).MustAffect(1)
 	b.Exec(`insert into chaos.orders (op, resource, quantity, seen, token, process)
 		select $1, s.resource, $3, s.available + $3, coalesce((
-			select f.token from fence.resource f where f.name = s.resource and exists (select from pg_locks l
-			 where l.pid = pg_backend_pid() and l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.classid::bigint = f.id)), 0), $4
+			select case when exists (select from pg_locks l where l.pid = pg_backend_pid() and l.locktype = 'advisory' and l.objsubid = 2
+			                            and l.mode = 'ShareLock' and l.classid::bigint = f.id) then f.token else -1 end
+			from fence.resource f where f.name = s.resource), 0), $4
 		from chaos.stock s where s.resource = $2`, op.ID, op.Resource, o.quantity, env.Process).MustAffect(1)
 	return b
 }
