@@ -163,17 +163,17 @@ end $$;
 create function {{schema}}.lock_renew(p_session bigint, p_ttl bigint, p_seen bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    v_line integer := {{schema}}.timeline();
+    v_timeline integer := {{schema}}.timeline();
     v_renewals bigint;
 begin
     perform {{schema}}.raise_durability();
     update {{schema}}.lock_session set expires_at = clock_timestamp() + p_ttl * interval '1 millisecond', renewals = renewals + 1
-     where id = p_session and expires_at > clock_timestamp() and timeline = v_line and renewals >= p_seen
+     where id = p_session and expires_at > clock_timestamp() and timeline = v_timeline and renewals >= p_seen
      returning renewals into v_renewals;
     if found then
         return v_renewals;
     end if;
-    return case when exists (select from {{schema}}.lock_session where id = p_session and (timeline <> v_line or renewals < p_seen)) then -1 else 0 end;
+    return case when exists (select from {{schema}}.lock_session where id = p_session and (timeline <> v_timeline or renewals < p_seen)) then -1 else 0 end;
 end $$;
 
 -- lock_end ends a session, or all that have expired if p_session is null, and wakes who waits for what they owned. A
@@ -406,29 +406,29 @@ create function {{schema}}.claim_here(p_names text[], p_holders text[], p_shard 
                                      p_epochs bigint[] default null, p_tokens bigint[] default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    v_order   integer[] := '{1}';
-    v_guarded text := E'\n';
-    v_answer  text;
-    v_name    text;
-    v_holder  text;
-    v_done    boolean;
-    i         integer;
-    v_id      integer; -- of the fence, as timeline, epoch, token, seq and tx
-    v_line    integer;
-    v_epoch   bigint;
-    v_token   bigint;
-    v_seq     bigint;
-    v_tx      bigint;
-    v_sealed  boolean; -- by this transaction
-    s_epoch   bigint; -- the database's, and so the claim's
-    s_mark    bigint;
-    s_reach   bigint;
-    s_shard   text;
-    s_tells   boolean;
-    s_token   bigint; -- the claim's
-    k_epoch   bigint; -- the last lock's, as token and session
-    k_token   bigint;
-    k_session bigint;
+    v_order    integer[] := '{1}';
+    v_guarded  text := E'\n';
+    v_answer   text;
+    v_name     text;
+    v_holder   text;
+    v_done     boolean;
+    i          integer;
+    v_id       integer; -- of the fence, as timeline, epoch, token, seq and tx
+    v_timeline integer;
+    v_epoch    bigint;
+    v_token    bigint;
+    v_seq      bigint;
+    v_tx       bigint;
+    v_sealed   boolean; -- by this transaction
+    s_epoch    bigint; -- the database's, and so the claim's
+    s_mark     bigint;
+    s_reach    bigint;
+    s_shard    text;
+    s_tells    boolean;
+    s_token    bigint; -- the claim's
+    k_epoch    bigint; -- the last lock's, as token and session
+    k_token    bigint;
+    k_session  bigint;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: claim_here needs READ COMMITTED' using errcode = 'ZF008';
@@ -449,15 +449,15 @@ begin
         v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
         v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
         v_done := pg_advisory_xact_lock({{schema}}.name_key(v_name), 0) is null;
-        select id, timeline, epoch, token, seq, tx, sealed = pg_current_xact_id() and age(xmin) <= 0 into v_id, v_line, v_epoch, v_token, v_seq, v_tx, v_sealed
+        select id, timeline, epoch, token, seq, tx, sealed = pg_current_xact_id() and age(xmin) <= 0 into v_id, v_timeline, v_epoch, v_token, v_seq, v_tx, v_sealed
           from {{schema}}.resource where name = v_name for no key update; -- mutant: claim-here-does-not-lock
         if not found then
             if encode(convert_to(v_name, 'UTF8'), 'hex') ~ '^(..)*([01].|7f|c2[89].)' then
                 raise exception 'fencekit: claim_here: argument out of bounds' using errcode = 'ZF007';
             end if;
             perform {{schema}}.create_fence(v_name);
-            select id, timeline, epoch, token, seq, tx, sealed = pg_current_xact_id() and age(xmin) <= 0 into v_id, v_line, v_epoch, v_token, v_seq, v_tx, v_sealed
-          from {{schema}}.resource where name = v_name for no key update;
+            select id, timeline, epoch, token, seq, tx, false into v_id, v_timeline, v_epoch, v_token, v_seq, v_tx, v_sealed
+              from {{schema}}.resource where name = v_name for no key update;
         end if;
         -- Not for the transaction: it would free this lock at its end, but perhaps after the name's. In one expression, so
         -- that no cancellation comes in between.
@@ -476,7 +476,7 @@ begin
         -- shard changed.
         select epoch, token, token + max_token_jump / 1024, coalesce(shard, ''), tells_timeline into s_epoch, s_mark, s_reach, s_shard, s_tells
           from {{schema}}.setting where one;
-        if v_line > 0 and not s_tells then -- as from the dump of a server that tells it; claim notes that this one doesn't
+        if v_timeline > 0 and not s_tells then -- as from the dump of a server that tells it; claim notes that this one doesn't
             raise exception 'fencekit: the fence has the timeline of another server' using errcode = 'ZF018';
         end if;
         if s_shard is distinct from p_shard then
