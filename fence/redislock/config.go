@@ -2,13 +2,18 @@ package redislock
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/internal/session"
+	"github.com/fencekit/fencekit/fence/internal/keylock"
 	"github.com/fencekit/fencekit/internal/callback"
 )
 
@@ -25,39 +30,54 @@ type Config struct {
 	Epoch int64
 	// Label begins the holder of every grant. Default: host and process id.
 	Label string
-	// Logger logs lost sessions and background errors. Default: no log.
+	// Logger is for what Check warns of. Default: no log.
 	Logger *slog.Logger
-
-	requestTimeout time.Duration // set by tests
 }
 
-func (c *Config) withDefaults() Config {
-	var cfg Config
-	if c != nil {
-		cfg = *c
-	}
-	cfg.Prefix = cmp.Or(cfg.Prefix, "fencekit")
-	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
-	cfg.PollInterval = cmp.Or(cfg.PollInterval, min(100*time.Millisecond, cfg.TTL/10))
-	cfg.Epoch = cmp.Or(cfg.Epoch, 1)
-	cfg.Label = cmp.Or(cfg.Label, session.DefaultLabel())
-	cfg.requestTimeout = cmp.Or(cfg.requestTimeout, min(5*time.Second, cfg.TTL))
-	cfg.Logger = callback.Logger(cfg.Logger)
-	return cfg
+type engine = keylock.Locker
+
+// Locker is a fence.Locker, fence.Raiser and fence.EpochKeeper on Redis. It is safe for concurrent use, and closed by
+// Close.
+type Locker struct {
+	*engine
+	client  redis.UniversalClient
+	log     *slog.Logger
+	checked atomic.Bool
 }
 
-func (c Config) validate() error {
-	switch {
-	case c.TTL < time.Second || c.TTL > time.Hour:
-		return fmt.Errorf("%w: redislock.Config.TTL is %v, want between 1s and 1h", fence.ErrInvalid, c.TTL)
-	case c.PollInterval < time.Millisecond || c.PollInterval > c.TTL/10:
-		return fmt.Errorf("%w: redislock.Config.PollInterval is %v, want between 1ms and a tenth of TTL", fence.ErrInvalid, c.PollInterval)
-	case strings.ContainsAny(c.Prefix, "{}"):
-		return fmt.Errorf("%w: redislock.Config.Prefix is %q, want none with a brace", fence.ErrInvalid, c.Prefix)
+// New returns a Locker on client, which it never closes. It makes no request. A nil cfg means the defaults; cfg is
+// copied. A nil client and a bad cfg are fence.ErrInvalid.
+func New(client redis.UniversalClient, cfg *Config) (*Locker, error) {
+	var c Config
+	if cfg != nil {
+		c = *cfg
 	}
-	probe := fence.Grant{Resource: "r", Epoch: c.Epoch, Token: 1, Holder: newHolder(c.Label)}
-	if err := probe.Validate(); err != nil {
-		return fmt.Errorf("redislock.Config: %w", err)
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("%w: redislock.New needs a client", fence.ErrInvalid)
+	}
+	if strings.ContainsAny(c.Prefix, "{}") {
+		return nil, fmt.Errorf("%w: redislock.Config.Prefix is %q, want none with a brace", fence.ErrInvalid, c.Prefix)
+	}
+	l, err := keylock.New(service{client, cmp.Or(c.Prefix, "fencekit")}, keylock.Config{
+		Name: "redislock", TTL: c.TTL, PollInterval: c.PollInterval, Epoch: c.Epoch, Label: c.Label,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Locker{engine: l, client: client, log: callback.Logger(c.Logger)}, nil
+}
+
+// Check reports whether Redis grants locks now, for start-up and readiness probes: it acquires and releases one of its
+// own. In a cluster that asks one server. The first that succeeds warns of a maxmemory-policy that evicts.
+func (l *Locker) Check(ctx context.Context) error {
+	if err := l.engine.Check(ctx); err != nil || l.checked.Swap(true) {
+		return err
+	}
+	info, err := l.client.Info(ctx, "memory").Result()
+	if _, policy, ok := strings.Cut(info, "maxmemory_policy:"); err == nil && ok && !strings.HasPrefix(policy, "noeviction") {
+		policy, _, _ = strings.Cut(policy, "\r")
+		l.log.WarnContext(ctx, "redislock: when its memory is used up Redis evicts locks and counters of tokens: two processes then own a resource, "+
+			"the fence rejects one of them, and that call has to run again. Give locks a Redis with maxmemory-policy noeviction", "maxmemory-policy", policy)
 	}
 	return nil
 }

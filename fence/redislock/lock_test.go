@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/keylock"
+	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/sales"
@@ -59,27 +60,29 @@ func locker(t testing.TB, c *redis.Client, cfg *Config) *Locker {
 	return l
 }
 
-func owned(l *Locker) (leases []*lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, of := range l.leases {
-		for _, p := range of {
-			if p.Session != nil && p.Over() == nil {
-				leases = append(leases, p)
-			}
-		}
-	}
-	return leases
+func serviceOf(c *redis.Client) service { return service{c, "fencekit"} }
+
+func expire(ctx context.Context, c *redis.Client, resource string) error {
+	lock, _, _ := serviceOf(c).keys(resource)
+	return c.Del(ctx, lock).Err()
 }
 
 // lose deletes what l has, as if its time were over.
 func lose(t testing.TB, c *redis.Client, l *Locker) {
-	for _, p := range owned(l) {
-		lock, _, _ := l.keys(p.grant.Resource)
-		require.NoError(t, c.Del(patient(t), lock).Err())
-		p.Session.RenewNow(func() {})
-		<-p.Done()
+	requests, renew := l.Owned()
+	for i, r := range requests {
+		require.NoError(t, expire(patient(t), c, r.Resource))
+		require.ErrorIs(t, renew[i](), fence.ErrLeaseLost)
 	}
+}
+
+func TestService_KeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	c := client(t, server(t))
+	require.NoError(t, servicetest.Check(patient(t), servicetest.Harness{
+		A: serviceOf(c), B: serviceOf(c), Resource: "r",
+		Expire: func(ctx context.Context, resource string) error { return expire(ctx, c, resource) },
+	}))
 }
 
 func TestContract(t *testing.T) { guardtest.TestLocker(t, harness(t, 10*time.Millisecond)) }
@@ -96,7 +99,7 @@ func harness(t testing.TB, poll time.Duration) guardtest.LockerHarness {
 			return l
 		},
 		Lose:         func(t testing.TB, l guardtest.ClosableLocker) { lose(t, c, l.(*Locker)) },
-		MissDeadline: func(_ testing.TB, held fence.Lease) { held.(*lease).Session.MissDeadline() },
+		MissDeadline: func(_ testing.TB, held fence.Lease) { keylock.MissDeadline(held) },
 		Restart: func(t testing.TB) {
 			require.NoError(t, c.Save(patient(t)).Err())
 			require.NoError(t, s.Restart(patient(t)))
@@ -225,20 +228,6 @@ func TestRaise_KeepsToTheEpochAndNeverLowers(t *testing.T) {
 	require.ErrorIs(t, l.Raise(patient(t), above), fence.ErrInvalid)
 }
 
-// The answer to an acquisition is lost: asked again, Redis has granted it already, with the same token.
-func TestAcquire_AskedAgainIsTheSameGrant(t *testing.T) {
-	t.Parallel()
-	l := locker(t, client(t, server(t)), nil)
-	p, err := l.newLease("r", false)
-	require.NoError(t, err)
-	defer p.asked()
-	for range 2 {
-		_, _, err := service{p}.Grant(patient(t), time.Minute)
-		require.NoError(t, err)
-		require.Equal(t, fence.Token(1), p.Grant().Token)
-	}
-}
-
 // One key has become something else, as any error of one shard: the other locks are renewed.
 func TestRenewal_FailsForOneAlone(t *testing.T) {
 	t.Parallel()
@@ -247,134 +236,38 @@ func TestRenewal_FailsForOneAlone(t *testing.T) {
 	for _, r := range []string{"bad", "good"} {
 		_, err := l.TryAcquire(patient(t), r)
 		require.NoError(t, err)
-		lock, _, _ := l.keys(r)
-		require.NoError(t, c.PExpire(patient(t), lock, time.Minute).Err())
 	}
-	bad, _, _ := l.keys("bad")
-	good, _, _ := l.keys("good")
+	bad, _, _ := serviceOf(c).keys("bad")
+	good, _, _ := serviceOf(c).keys("good")
 	require.NoError(t, c.Del(patient(t), bad).Err())
 	require.NoError(t, c.LPush(patient(t), bad, "x").Err())
-	for _, p := range owned(l) {
-		renewed := make(chan struct{})
-		p.Session.RenewNow(func() { close(renewed) })
-		<-renewed
-		require.NoError(t, p.Err())
-		if p.grant.Resource == "bad" {
-			require.ErrorContains(t, p.Session.LastFailure(), "WRONGTYPE")
+	require.NoError(t, c.PExpire(patient(t), good, time.Minute).Err())
+	requests, renew := l.Owned()
+	for i, r := range requests {
+		if err := renew[i](); r.Resource == "bad" {
+			require.ErrorContains(t, err, "WRONGTYPE")
+			require.NotErrorIs(t, err, fence.ErrLeaseLost)
+		} else {
+			require.NoError(t, err)
 		}
 	}
 	require.Greater(t, c.PTTL(patient(t), good).Val(), time.Minute)
+	require.NoError(t, c.Del(patient(t), bad).Err())
 }
 
 // Redis Cluster keeps keys together by what is between the first brace and the next closing one, unless it is empty.
 func TestKeys_AreInOneSlotWhateverTheName(t *testing.T) {
 	t.Parallel()
-	l := &Locker{cfg: Config{Prefix: "fencekit"}}
+	s := serviceOf(nil)
 	tag := regexp.MustCompile(`^[^{]*{([^}]+)}`)
 	for _, r := range []string{"sku/42", "}", "}x{y}", "{", "{}"} {
-		lock, token, waits := l.keys(r)
+		lock, token, waits := s.keys(r)
 		of := tag.FindStringSubmatch(lock)
 		require.NotEmpty(t, of, lock)
 		for _, key := range []string{token, waits} {
 			require.Equal(t, of, tag.FindStringSubmatch(key))
 		}
 	}
-}
-
-// A release wakes the oldest of those that wait for the resource in this process: the next poll is minutes away.
-func TestRelease_WakesTheOldestWaiter(t *testing.T) {
-	t.Parallel()
-	l := locker(t, client(t, server(t)), &Config{TTL: time.Hour, PollInterval: 6 * time.Minute})
-	held, err := l.TryAcquire(patient(t), "r")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(patient(t))
-	var waiting sync.WaitGroup
-	defer waiting.Wait()
-	defer stop()
-	acquired := make([]chan fence.Lease, 3)
-	for n := range acquired {
-		acquired[n] = make(chan fence.Lease, 1)
-		waiting.Go(func() {
-			if le, err := l.Acquire(ctx, "r"); err == nil {
-				acquired[n] <- le
-			}
-		})
-		require.Eventually(t, func() bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return len(l.leases["r"]) == n+2 && l.leases["r"][n+1].owner != ""
-		}, time.Minute, time.Millisecond)
-	}
-	for n := range acquired {
-		require.NoError(t, held.Release(patient(t)))
-		select {
-		case held = <-acquired[n]:
-		case <-ctx.Done():
-			t.Fatalf("waiter %d was not woken", n)
-		}
-	}
-}
-
-// late keeps acquisitions back until a release was answered.
-type late struct {
-	redis.Hook
-	sent, released func()
-	after          <-chan struct{}
-}
-
-func (h late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		switch cmd.Args()[1] {
-		case acquireScript:
-			h.sent()
-			<-h.after
-			ctx = context.WithoutCancel(ctx) // it is on its way
-		case releaseScript:
-			defer h.released()
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (late) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// Redis gets the request after those of Close.
-func TestClose_GivesBackWhatIsGrantedMeanwhile(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	c := client(t, s)
-	l := locker(t, c, nil)
-	_, err := l.TryAcquire(patient(t), "other")
-	require.NoError(t, err)
-	sent, released := make(chan struct{}), make(chan struct{})
-	c.AddHook(late{sent: func() { close(sent) }, released: sync.OnceFunc(func() { close(released) }), after: released})
-	acquired := make(chan error, 1)
-	go func() {
-		_, err := l.TryAcquire(patient(t), "r")
-		acquired <- err
-	}()
-	<-sent
-	require.NoError(t, l.Close(patient(t)))
-	require.ErrorIs(t, <-acquired, fence.ErrClosed)
-	_, err = locker(t, client(t, s), nil).TryAcquire(patient(t), "r")
-	require.NoError(t, err)
-}
-
-func TestRelease_SparesTheNextHolder(t *testing.T) {
-	t.Parallel()
-	c := client(t, server(t))
-	a, b := locker(t, c, nil), locker(t, c, nil)
-	held, err := a.TryAcquire(patient(t), "r")
-	require.NoError(t, err)
-	lock, _, _ := a.keys("r")
-	require.NoError(t, c.Del(patient(t), lock).Err()) // expired, and a doesn't know
-	next, err := b.TryAcquire(patient(t), "r")
-	require.NoError(t, err)
-	require.NoError(t, held.Release(patient(t)))
-	require.Contains(t, c.Get(patient(t), lock).Val(), next.Grant().Holder)
 }
 
 func TestUnavailable_ALeaseThatIsNotRenewedIsLost(t *testing.T) {
@@ -396,7 +289,7 @@ func TestNew_RejectsBadConfig(t *testing.T) {
 	t.Parallel()
 	c := redis.NewClient(&redis.Options{})
 	defer c.Close()
-	for _, cfg := range []Config{{TTL: time.Millisecond}, {PollInterval: time.Hour}, {Prefix: "a{b"}, {Epoch: -1}, {Label: "a\nb"}} {
+	for _, cfg := range []Config{{TTL: time.Millisecond}, {Prefix: "a{b"}} {
 		_, err := New(c, &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalid)
 	}

@@ -1,4 +1,4 @@
-package redislock
+package keylock
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -18,9 +18,11 @@ type lease struct {
 	session.Life[struct{}]
 	locker  *Locker
 	mark    time.Duration // for which an unsuccessful request marks the resource as waited for
-	freed   chan struct{} // holds a signal that this process has given the resource back
+	freed   chan struct{} // holds a signal that the resource may be free
 	settled chan struct{} // closed when its key is gone, or must have expired
 	failed  error         // why it isn't known to be gone; set before settled is closed
+
+	watching atomic.Bool
 
 	// The rest is guarded by locker.mu.
 	grant  fence.Grant
@@ -49,44 +51,39 @@ func (l *Locker) newLease(resource string, wait bool) (*lease, error) {
 	return p, nil
 }
 
-// service is the session.LeaseService of one lease.
-type service struct{ *lease }
+func (p *lease) request() Request {
+	return Request{p.grant.Resource, p.locker.process, p.grant.Holder, p.locker.cfg.TTL, p.mark}
+}
 
-func (p service) Grant(ctx context.Context, ttl time.Duration) (none struct{}, granted time.Duration, err error) {
+// kept is the session.LeaseService of one lease.
+type kept struct{ *lease }
+
+func (p kept) Grant(ctx context.Context, ttl time.Duration) (none struct{}, granted time.Duration, err error) {
 	l := p.locker
-	lock, token, waits := l.keys(p.grant.Resource)
-	answer, err := l.eval(ctx, acquireScript, []string{lock, token, waits}, l.process, p.grant.Holder, ttl.Milliseconds(), p.mark.Milliseconds())
+	token, err := within(ctx, l, func(ctx context.Context) (fence.Token, error) { return l.service.Acquire(ctx, p.request()) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil {
-		p.left = true
+	var locked *fence.LockedError
+	if errors.As(err, &locked) {
+		_, queues := l.service.(Queue)
+		p.owner, p.left = locked.Holder, p.left || queues
 		return none, 0, err
 	}
-	got := answer.([]any)
-	if p.owner = got[1].(string); got[0] == "" {
-		return none, 0, &fence.LockedError{Resource: p.grant.Resource, Holder: p.owner}
-	}
 	p.left = true
-	number, err := strconv.ParseInt(got[0].(string), 10, 64)
-	if err != nil || number < 1 || fence.Token(number) > fence.MaxToken {
-		return none, 0, fmt.Errorf("redislock: the counter in Redis is no token: %q", got[0])
+	if err == nil && (token < 1 || token > fence.MaxToken) {
+		err = fmt.Errorf("%s: the service's count is no token: %d", l.cfg.Name, token)
 	}
-	p.grant.Token = fence.Token(number)
-	return none, ttl, nil
+	p.grant.Token = token
+	return none, ttl, err
 }
 
-func (p service) KeepAlive(ctx context.Context, _ struct{}) (time.Duration, error) {
-	renewed, err := p.evalOwn(ctx, renewScript, p.locker.cfg.TTL.Milliseconds())
-	if err != nil || renewed == int64(1) {
-		return p.locker.cfg.TTL, err
+func (p kept) KeepAlive(ctx context.Context, _ struct{}) (time.Duration, error) {
+	l := p.locker
+	renewed, err := within(ctx, l, func(ctx context.Context) (bool, error) { return l.service.Renew(ctx, p.request(), p.grant.Token) })
+	if err != nil || renewed {
+		return l.cfg.TTL, err
 	}
 	return 0, nil
-}
-
-// evalOwn sends a script that does something only if the key is p's.
-func (p *lease) evalOwn(ctx context.Context, script string, args ...any) (any, error) {
-	lock, _, _ := p.locker.keys(p.grant.Resource)
-	return p.locker.eval(ctx, script, []string{lock}, append([]any{p.locker.process + "\n" + p.grant.Holder + "\n"}, args...)...)
 }
 
 // attempts bounds the tries of a request that isn't answered.
@@ -96,8 +93,10 @@ const attempts = 3
 func (p *lease) ask(ctx context.Context) error {
 	defer p.asked()
 	cfg := p.locker.cfg
+	watch, unwatch := context.WithCancel(ctx)
+	defer unwatch()
 	for failures := 0; p.Err() == nil; {
-		s, err := session.Start(ctx, service{p}, cfg.TTL, cfg.requestTimeout, p.sessionEnded)
+		s, err := session.Start(ctx, kept{p}, cfg.TTL, cfg.RequestTimeout, p.sessionEnded)
 		switch {
 		case err == nil:
 			return p.granted(s)
@@ -105,9 +104,10 @@ func (p *lease) ask(ctx context.Context) error {
 			return err
 		case errors.Is(err, fence.ErrLocked):
 			failures = 0
+			p.watch(watch)
 		default:
 			if failures++; failures == attempts || ctx.Err() != nil {
-				return unavailable("acquire "+p.grant.Resource, err)
+				return p.locker.unavailable("acquire "+p.grant.Resource, err)
 			}
 		}
 		select {
@@ -160,42 +160,32 @@ func (p *lease) givenUp(err error) error {
 	return err
 }
 
-// Lose implements session.Owner. Its caller ends the session.
+// Lose implements session.Owner.
 func (p *lease) Lose(reason fence.LossReason) {
-	p.end(p.Loss(p.grant, reason, func(err error) error { return unavailable("renew "+p.grant.Resource, err) }))
+	p.end(p.Loss(p.grant, reason, func(err error) error { return p.locker.unavailable("renew "+p.grant.Resource, err) }))
 }
 
-// end ends p, and reports whether it has not been over. Callers hold locker.mu.
+// end ends p and its session, and reports whether p has not been over. Callers hold locker.mu.
 func (p *lease) end(cause error) bool {
-	first := p.Finish(cause)
-	if first && !p.asking {
+	if !p.Finish(cause) {
+		return false
+	}
+	if s := p.Session; s != nil {
+		p.locker.tasks.Start(func(context.Context) { s.End(fence.LossClosed) }) // which finds p over
+	}
+	if !p.asking {
 		p.giveBack()
 	}
-	return first
+	return true
 }
 
-func (p *lease) lose(reason fence.LossReason) {
-	p.locker.mu.Lock()
-	p.Lose(reason)
-	s := p.Session
-	p.locker.mu.Unlock()
-	if s != nil {
-		s.End(reason) // which finds p over
-	}
-}
-
-// finish ends p and its session, and reports whether p has not been over.
 func (p *lease) finish(cause error) bool {
 	p.locker.mu.Lock()
-	first, s := p.end(cause), p.Session
-	p.locker.mu.Unlock()
-	if first && s != nil {
-		s.End(fence.LossClosed) // which finds p over
-	}
-	return first
+	defer p.locker.mu.Unlock()
+	return p.end(cause)
 }
 
-// giveBack deletes the key that p may have, until Redis confirms it or it must have expired. Callers hold locker.mu.
+// giveBack deletes the key that p may have, until the service confirms it or it must have expired. Callers hold locker.mu.
 func (p *lease) giveBack() {
 	if !p.left {
 		p.gone(nil)
@@ -205,10 +195,11 @@ func (p *lease) giveBack() {
 	l.tasks.Start(func(tasks context.Context) {
 		ctx, cancel := context.WithTimeout(tasks, l.cfg.TTL)
 		defer cancel()
-		_, err := p.evalOwn(ctx, releaseScript)
+		release := func(ctx context.Context) (none struct{}, err error) { return none, l.service.Release(ctx, p.request()) }
+		_, err := within(ctx, l, release)
 		for n := 0; err != nil && ctx.Err() == nil; n++ {
 			session.Pause(ctx, n)
-			_, err = p.evalOwn(ctx, releaseScript)
+			_, err = within(ctx, l, release)
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -227,13 +218,29 @@ func (p *lease) gone(failed error) {
 	}
 	for _, other := range others {
 		if other.mark > 0 && other.asking && p.left {
-			select {
-			case other.freed <- struct{}{}:
-			default:
-			}
+			other.wake()
 			break
 		}
 	}
+}
+
+func (p *lease) wake() {
+	select {
+	case p.freed <- struct{}{}:
+	default:
+	}
+}
+
+// watch lets a service that can do so tell when to ask again, until ctx ends. Polling makes up for a watch that fails.
+func (p *lease) watch(ctx context.Context) {
+	w, is := p.locker.service.(Watcher)
+	if !is || !p.watching.CompareAndSwap(false, true) {
+		return
+	}
+	p.locker.tasks.Start(func(context.Context) {
+		defer p.watching.Store(false)
+		w.Watch(ctx, p.request(), p.wake)
+	})
 }
 
 func (p *lease) Grant() fence.Grant { return p.grant }
@@ -247,7 +254,7 @@ func (p *lease) AfterContended(f func()) (stop func() bool) {
 	})
 }
 
-// Release implements fence.Lease. It is repeated until Redis confirms it, or the lock must have expired.
+// Release implements fence.Lease. It is repeated until the service confirms it, or the lock must have expired.
 func (p *lease) Release(ctx context.Context) error {
 	if !p.finish(fence.ErrReleased) {
 		return nil
@@ -259,10 +266,10 @@ func (p *lease) Release(ctx context.Context) error {
 	select {
 	case <-p.settled:
 		if p.failed != nil {
-			return unavailable(op, p.failed)
+			return p.locker.unavailable(op, p.failed)
 		}
 		return nil
 	case <-ctx.Done():
-		return session.Ended(ctx, "redislock: "+op)
+		return session.Ended(ctx, p.locker.cfg.Name+": "+op)
 	}
 }

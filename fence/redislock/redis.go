@@ -3,12 +3,13 @@ package redislock
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/keylock"
 )
 
 // The value of a lock is PROCESS \n HOLDER \n TOKEN; neither of the first two has a control character.
@@ -60,54 +61,75 @@ return 1`
 
 // keys have the resource between the braces that tell Redis Cluster where a key belongs, behind a colon: between
 // empty ones it would look at the whole key.
-func (l *Locker) keys(resource string) (lock, token, waits string) {
-	of := l.cfg.Prefix + "{:" + resource + "}:"
+func (s service) keys(resource string) (lock, token, waits string) {
+	of := s.prefix + "{:" + resource + "}:"
 	return of + "lock", of + "token", of + "waits"
 }
 
 // eval sends a script. Its text is short, and a Redis that restarts forgets loaded ones.
-func (l *Locker) eval(ctx context.Context, script string, keys []string, args ...any) (any, error) {
-	return within(ctx, l, func(ctx context.Context) (any, error) { return l.client.Eval(ctx, script, keys, args...).Result() })
+func (s service) eval(ctx context.Context, script string, keys []string, args ...any) (any, error) {
+	return s.client.Eval(ctx, script, keys, args...).Result()
 }
 
-// contended returns the leases for which another process waits.
-func (l *Locker) contended(ctx context.Context, leases []*lease) (of []*lease) {
-	answers, _ := within(ctx, l, func(ctx context.Context) ([]redis.Cmder, error) {
-		return l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, le := range leases {
-				_, _, waits := l.keys(le.grant.Resource)
-				p.Exists(ctx, waits)
-			}
-			return nil
-		})
-	})
-	for i, answer := range answers { // a key or a shard may have an error of its own
-		if answer.(*redis.IntCmd).Val() == 1 {
-			of = append(of, leases[i])
+// evalOwn sends a script that does something only if the key is the holder's, and reports whether it was.
+func (s service) evalOwn(ctx context.Context, script string, r keylock.Request, args ...any) (bool, error) {
+	lock, _, _ := s.keys(r.Resource)
+	answer, err := s.eval(ctx, script, []string{lock}, append([]any{r.Process + "\n" + r.Holder + "\n"}, args...)...)
+	return answer == int64(1), err
+}
+
+// service is the keylock.Service.
+type service struct {
+	client redis.UniversalClient
+	prefix string
+}
+
+func (s service) Acquire(ctx context.Context, r keylock.Request) (fence.Token, error) {
+	lock, count, waits := s.keys(r.Resource)
+	return s.acquire(ctx, r, lock, count, waits)
+}
+
+func (s service) acquire(ctx context.Context, r keylock.Request, keys ...string) (fence.Token, error) {
+	answer, err := s.eval(ctx, acquireScript, keys, r.Process, r.Holder, r.TTL.Milliseconds(), r.Mark.Milliseconds())
+	if err != nil {
+		return 0, err
+	}
+	got := answer.([]any)
+	if got[0] == "" {
+		return 0, &fence.LockedError{Resource: r.Resource, Holder: got[1].(string)}
+	}
+	token, err := strconv.ParseInt(got[0].(string), 10, 64)
+	return fence.Token(token), err
+}
+
+func (s service) Renew(ctx context.Context, r keylock.Request, _ fence.Token) (bool, error) {
+	return s.evalOwn(ctx, renewScript, r, r.TTL.Milliseconds())
+}
+
+func (s service) Release(ctx context.Context, r keylock.Request) error {
+	_, err := s.evalOwn(ctx, releaseScript, r)
+	return err
+}
+
+func (s service) Raise(ctx context.Context, resource string, above fence.Token) error {
+	_, token, _ := s.keys(resource)
+	_, err := s.eval(ctx, raiseScript, []string{token}, above.String())
+	return err
+}
+
+func (s service) Contended(ctx context.Context, of []keylock.Request) ([]bool, error) {
+	answers, _ := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, r := range of {
+			_, _, waits := s.keys(r.Resource)
+			p.Exists(ctx, waits)
 		}
+		return nil
+	})
+	waits := make([]bool, len(answers))
+	for i, answer := range answers { // a key or a shard may have an error of its own
+		waits[i] = answer.(*redis.IntCmd).Val() == 1
 	}
-	return of
-}
-
-// within makes a request, and returns when ctx ends, or the request's time: a client does so only if it is told to.
-func within[T any](ctx context.Context, l *Locker, request func(context.Context) (T, error)) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.requestTimeout)
-	defer cancel()
-	type result struct {
-		answer T
-		err    error
-	}
-	done := make(chan result, 1)
-	go func() {
-		answer, err := request(ctx)
-		done <- result{answer, err}
-	}()
-	select {
-	case got := <-done:
-		return got.answer, got.err
-	case <-ctx.Done():
-		return answer, ctx.Err()
-	}
+	return waits, nil
 }
 
 const rights = "give the client's user the keys PREFIX{* and the commands eval, get, set, incr, del, pexpire and exists"
@@ -134,27 +156,25 @@ var refusals = map[string]struct {
 	"ERR max number of clients reached": {fence.Unreachable, true, "raise maxclients, or connect fewer clients"},
 }
 
-// refusal is an error that Redis has answered.
-type refusal struct {
-	error
-	temporary bool
+// Check has one key for the count and for who waits, which the script deletes.
+func (s service) Check(ctx context.Context, r keylock.Request) error {
+	lock, count, _ := s.keys(r.Resource)
+	if _, err := s.acquire(ctx, r, lock, count, count); err != nil {
+		return err
+	}
+	return s.Release(ctx, r)
 }
 
-func (e refusal) Unwrap() error { return e.error }
-
-// Retryable tells package guard that the same call may succeed.
-func (e refusal) Retryable() bool { return e.temporary }
-
-func unavailable(op string, err error) error {
+func (service) Explain(err error) (fence.UnavailableReason, error) {
 	var answered redis.Error
 	if !errors.As(err, &answered) {
-		return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: err}
+		return fence.Unreachable, err
 	}
 	for begin, r := range refusals {
 		// Redis 6 puts the answer to a script's command behind what it says of the script.
 		if text := err.Error(); strings.HasPrefix(text, begin+" ") || strings.Contains(text, ": -"+begin+" ") {
-			return &fence.UnavailableError{Op: op, Reason: r.reason, Err: refusal{fmt.Errorf("redislock: %s: %w", r.text, err), r.temporary}}
+			return r.reason, &keylock.Refusal{Remedy: "redislock: " + r.text, Temporary: r.temporary, Err: err}
 		}
 	}
-	return &fence.UnavailableError{Op: op, Err: err}
+	return "", err
 }

@@ -1,4 +1,4 @@
-package redislock
+package keylock
 
 import (
 	"cmp"
@@ -7,27 +7,21 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"reflect"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
-// Locker is a fence.Locker on Redis. It is safe for concurrent use.
+// Locker is a fence.Locker on a Service. It is safe for concurrent use.
 type Locker struct {
-	client  redis.UniversalClient
+	service Service
 	cfg     Config
 	process string
 	closing *session.Closing
 	tasks   *session.Tasks
-	checked atomic.Bool
 	watched chan struct{} // holds a signal that there is somebody to tell of contention
 
 	mu     sync.Mutex
@@ -40,18 +34,14 @@ var (
 	_ fence.EpochKeeper = (*Locker)(nil)
 )
 
-// New returns a Locker on client, which it never closes. It makes no request. A nil cfg means the defaults; cfg is
-// copied. A nil client and a bad cfg are fence.ErrInvalid.
-func New(client redis.UniversalClient, cfg *Config) (*Locker, error) {
-	c := cfg.withDefaults()
-	if err := c.validate(); err != nil {
+// New returns a Locker on service. It makes no request. A bad cfg is fence.ErrInvalid.
+func New(service Service, cfg Config) (*Locker, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, fmt.Errorf("%w: redislock.New needs a client", fence.ErrInvalid)
-	}
 	l := &Locker{
-		client: client, cfg: c, process: newHolder(c.Label), closing: session.NewClosing(), tasks: session.NewTasks(),
+		service: service, cfg: cfg, process: newHolder(cfg.Label), closing: session.NewClosing(), tasks: session.NewTasks(),
 		watched: make(chan struct{}, 1), leases: map[string][]*lease{},
 	}
 	l.tasks.Start(l.look)
@@ -62,34 +52,15 @@ func newHolder(label string) string { return fmt.Sprintf("%s-%016x", label, rand
 
 var errClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
-// Check reports whether Redis grants locks now, for start-up and readiness probes: it acquires and releases one of its
-// own. In a cluster that asks one server. The first that succeeds warns of a maxmemory-policy that evicts.
+// Check reports whether the service grants locks now, for start-up and readiness probes: it acquires and releases one
+// of its own.
 func (l *Locker) Check(ctx context.Context) error {
 	if l.closing.IsClosed() {
 		return errClosed
 	}
-	p := &lease{locker: l, grant: fence.Grant{Resource: "\n" + newHolder("check"), Holder: "check"}} // no resource has that name
-	lock, token, _ := l.keys(p.grant.Resource)
-	_, err := l.eval(ctx, acquireScript, []string{lock, token, token}, l.process, p.grant.Holder, l.cfg.TTL.Milliseconds(), 0)
-	if err == nil {
-		_, err = p.evalOwn(ctx, releaseScript)
-	}
-	if err != nil {
-		return unavailable("check", err)
-	}
-	if !l.checked.Swap(true) {
-		l.warnOfEviction(ctx)
-	}
-	return nil
-}
-
-func (l *Locker) warnOfEviction(ctx context.Context) {
-	info, err := within(ctx, l, func(ctx context.Context) (string, error) { return l.client.Info(ctx, "memory").Result() })
-	if _, policy, ok := strings.Cut(info, "maxmemory_policy:"); err == nil && ok && !strings.HasPrefix(policy, "noeviction") {
-		policy, _, _ = strings.Cut(policy, "\r")
-		l.cfg.Logger.WarnContext(ctx, "redislock: when its memory is used up Redis evicts locks and counters of tokens: two processes then own a resource, "+
-			"the fence rejects one of them, and that call has to run again. Give locks a Redis with maxmemory-policy noeviction", "maxmemory-policy", policy)
-	}
+	r := Request{Resource: "\n" + newHolder("check"), Process: l.process, Holder: "check", TTL: l.cfg.TTL} // no resource has that name
+	_, err := within(ctx, l, func(ctx context.Context) (none struct{}, err error) { return none, l.service.Check(ctx, r) })
+	return l.unavailable("check", err)
 }
 
 // Epoch implements fence.EpochKeeper.
@@ -97,10 +68,10 @@ func (l *Locker) Epoch() int64 { return l.cfg.Epoch }
 
 // EpochRemedy implements fence.EpochKeeper.
 func (l *Locker) EpochRemedy(_, to int64) string {
-	return fmt.Sprintf("set redislock.Config.Epoch to %d in every process", to)
+	return fmt.Sprintf("set %s.Config.Epoch to %d in every process", l.cfg.Name, to)
 }
 
-// Raise implements fence.Raiser: the resource's counter goes on above that token. It fails with fence.ErrInvalid if
+// Raise implements fence.Raiser: the resource's tokens go on above that one. It fails with fence.ErrInvalid if
 // above has a higher epoch than Config.Epoch.
 func (l *Locker) Raise(ctx context.Context, above fence.Grant) error {
 	if above.Epoch > l.cfg.Epoch {
@@ -112,28 +83,27 @@ func (l *Locker) Raise(ctx context.Context, above fence.Grant) error {
 	if above.Epoch < l.cfg.Epoch {
 		return nil
 	}
-	_, token, _ := l.keys(above.Resource)
-	if _, err := l.eval(ctx, raiseScript, []string{token}, above.Token.String()); err != nil {
-		return unavailable("raise "+above.Resource, err)
-	}
-	return nil
+	_, err := within(ctx, l, func(ctx context.Context) (none struct{}, err error) {
+		return none, l.service.Raise(ctx, above.Resource, above.Token)
+	})
+	return l.unavailable("raise "+above.Resource, err)
 }
 
 // Close ends all leases with fence.LossClosed, deletes their keys, and stops everything in the background. Later and
 // waiting calls return fence.ErrClosed.
 //
-// If Redis can't be reached, Close returns a *fence.UnavailableError when ctx ends, or when the locks must have
+// If the service can't be reached, Close returns a *fence.UnavailableError when ctx ends, or when the locks must have
 // expired; everything is closed nevertheless. If ctx has ended already, Close takes up to the time of one request. A
 // second call waits for the first, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
-	return l.closing.Close(ctx, l.cfg.requestTimeout, "redislock: close", func(ctx context.Context) error {
+	return l.closing.Close(ctx, l.cfg.RequestTimeout, l.cfg.Name+": close", func(ctx context.Context) error {
 		defer l.tasks.Stop()
 		l.mu.Lock()
 		leases := slices.Concat(slices.Collect(maps.Values(l.leases))...)
-		l.mu.Unlock()
 		for _, p := range leases {
-			p.lose(fence.LossClosed)
+			p.Lose(fence.LossClosed)
 		}
+		l.mu.Unlock()
 		var failed error
 		for _, p := range leases {
 			select {
@@ -143,10 +113,7 @@ func (l *Locker) Close(ctx context.Context) error {
 				failed = ctx.Err()
 			}
 		}
-		if failed != nil {
-			return unavailable("close", failed)
-		}
-		return nil
+		return l.unavailable("close", failed)
 	})
 }
 
@@ -187,7 +154,7 @@ func (l *Locker) watching() (leases []*lease) {
 	return leases
 }
 
-// Acquire implements fence.Locker, but for the order of arrival: there is none. It returns ctx's error and cause; a
+// Acquire implements fence.Locker, with order of arrival if the service is a Queue. It returns ctx's error and cause; a
 // *fence.InvalidGrantError for a bad name; fence.ErrClosed; else a *fence.UnavailableError. If ctx ends behind
 // another holder, the error is also a *fence.LockedError.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
@@ -199,8 +166,7 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 	return l.acquire(ctx, resource, false)
 }
 
-// TryAcquireAll implements fence.Locker, with a request for each resource: in a cluster they have no server in
-// common.
+// TryAcquireAll implements fence.Locker, with a request for each resource: their keys may be on different servers.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
 	for _, r := range resources {
 		if err := fence.ValidateResource(r); err != nil {
@@ -250,12 +216,56 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool) (fence
 		case l.closing.IsClosed():
 			return nil, errClosed
 		case ctx.Err() != nil:
-			return nil, p.givenUp(session.Ended(ctx, "redislock: acquire "+resource))
+			return nil, p.givenUp(session.Ended(ctx, l.cfg.Name+": acquire "+resource))
 		case err != nil && !errors.Is(err, fence.ErrLeaseLost): // else the answer came too late
 			return nil, err
 		}
 	}
-	return nil, session.Ended(ctx, "redislock: acquire "+resource)
+	return nil, session.Ended(ctx, l.cfg.Name+": acquire "+resource)
 }
 
-var errAbandoned = errors.New("redislock: given up")
+var errAbandoned = errors.New("given up")
+
+// contended returns the leases for which another process waits.
+func (l *Locker) contended(ctx context.Context, leases []*lease) (of []*lease) {
+	requests := make([]Request, len(leases))
+	for i, p := range leases {
+		requests[i] = p.request()
+	}
+	waits, _ := within(ctx, l, func(ctx context.Context) ([]bool, error) { return l.service.Contended(ctx, requests) })
+	for i, is := range waits {
+		if is {
+			of = append(of, leases[i])
+		}
+	}
+	return of
+}
+
+func (l *Locker) unavailable(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	reason, err := l.service.Explain(err)
+	return &fence.UnavailableError{Op: op, Reason: reason, Err: err}
+}
+
+// within makes a request, and returns when ctx ends, or the request's time: a client does so only if it is told to.
+func within[T any](ctx context.Context, l *Locker, request func(context.Context) (T, error)) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	defer cancel()
+	type result struct {
+		answer T
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		answer, err := request(ctx)
+		done <- result{answer, err}
+	}()
+	select {
+	case got := <-done:
+		return got.answer, got.err
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
+}

@@ -1,0 +1,349 @@
+package keylock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/keylock"
+	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
+	"github.com/fencekit/fencekit/guard/guardtest"
+)
+
+// memory is a Service whose keys last until they are released or expired. The zero value is sound; breaks may change
+// what a method finds, and answer for it.
+type memory struct {
+	mu    sync.Mutex
+	keys  map[string]key
+	count map[string]fence.Token
+	waits map[string]string
+
+	breaks func(m *memory, method string, r keylock.Request) (answer any)
+	before func(method string, r keylock.Request) // without the lock
+}
+
+type key struct {
+	process, holder string
+	token           fence.Token
+}
+
+func newMemory() *memory {
+	return &memory{keys: map[string]key{}, count: map[string]fence.Token{}, waits: map[string]string{}}
+}
+
+func (m *memory) enter(method string, r keylock.Request) (answer any) {
+	if m.before != nil {
+		m.before(method, r)
+	}
+	m.mu.Lock()
+	if m.breaks != nil {
+		return m.breaks(m, method, r)
+	}
+	return nil
+}
+
+func (m *memory) owns(r keylock.Request) bool {
+	k := m.keys[r.Resource]
+	return k.process == r.Process && k.holder == r.Holder
+}
+
+func (m *memory) Acquire(_ context.Context, r keylock.Request) (fence.Token, error) {
+	defer m.mu.Unlock()
+	if answer := m.enter("acquire", r); answer != nil {
+		return answer.(fence.Token), nil
+	}
+	if k, taken := m.keys[r.Resource]; taken && !m.owns(r) {
+		if r.Mark > 0 && k.process != r.Process {
+			m.waits[r.Resource] = r.Process
+		}
+		return 0, &fence.LockedError{Resource: r.Resource, Holder: k.holder}
+	} else if !taken {
+		m.count[r.Resource]++
+		m.keys[r.Resource] = key{r.Process, r.Holder, m.count[r.Resource]}
+		delete(m.waits, r.Resource)
+	}
+	return m.keys[r.Resource].token, nil
+}
+
+func (m *memory) Renew(_ context.Context, r keylock.Request, _ fence.Token) (bool, error) {
+	defer m.mu.Unlock()
+	if answer := m.enter("renew", r); answer != nil {
+		return answer.(bool), nil
+	}
+	return m.owns(r), nil
+}
+
+func (m *memory) Release(_ context.Context, r keylock.Request) error {
+	defer m.mu.Unlock()
+	if answer := m.enter("release", r); answer == nil && m.owns(r) {
+		delete(m.keys, r.Resource)
+	}
+	return nil
+}
+
+func (m *memory) Contended(_ context.Context, of []keylock.Request) (are []bool, err error) {
+	for _, r := range of {
+		answer := m.enter("contended", r)
+		if answer == nil {
+			_, answer = m.waits[r.Resource]
+		}
+		are = append(are, answer.(bool))
+		m.mu.Unlock()
+	}
+	return are, nil
+}
+
+func (m *memory) Raise(_ context.Context, resource string, above fence.Token) error {
+	defer m.mu.Unlock()
+	r := keylock.Request{Resource: resource, Holder: above.String()}
+	if answer := m.enter("raise", r); answer == nil {
+		m.count[resource] = max(m.count[resource], above)
+	}
+	return nil
+}
+
+func (m *memory) Check(context.Context, keylock.Request) error { return nil }
+
+func (m *memory) Explain(err error) (fence.UnavailableReason, error) { return fence.Unreachable, err }
+
+func (m *memory) Expire(_ context.Context, resource string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.keys, resource)
+	return nil
+}
+
+func check(t *testing.T, m *memory) error {
+	return servicetest.Check(t.Context(), servicetest.Harness{A: m, B: m, Expire: m.Expire, Resource: "r"})
+}
+
+// Each promise is broken by one service.
+func TestCheck_FindsEachBrokenPromise(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, check(t, newMemory()))
+	for promise, breaks := range map[string]func(m *memory, method string, r keylock.Request) any{
+		"asked again it returns the same token": func(m *memory, method string, r keylock.Request) any {
+			if method == "acquire" && m.owns(r) {
+				delete(m.keys, r.Resource)
+			}
+			return nil
+		},
+		"tokens grow": func(m *memory, method string, r keylock.Request) any {
+			if _, taken := m.keys[r.Resource]; method == "acquire" && !taken {
+				m.count[r.Resource] = 0
+			}
+			return nil
+		},
+		"one holder excludes others": func(m *memory, method string, r keylock.Request) any {
+			if method == "acquire" && r.Process == "b" {
+				delete(m.keys, r.Resource)
+			}
+			return nil
+		},
+		"the holder is named": func(m *memory, method string, r keylock.Request) any {
+			if k, taken := m.keys[r.Resource]; method == "acquire" && taken && k.process != r.Process {
+				k.holder = k.process
+				m.keys[r.Resource] = k
+			}
+			return nil
+		},
+		"calls of one process don't contend": func(m *memory, method string, r keylock.Request) any {
+			if method == "acquire" && !m.owns(r) {
+				m.waits[r.Resource] = r.Process
+			}
+			return nil
+		},
+		"a holder learns that another process waits": func(m *memory, method string, r keylock.Request) any {
+			delete(m.waits, r.Resource)
+			return nil
+		},
+		"a holder renews": func(_ *memory, method string, _ keylock.Request) any {
+			if method == "renew" {
+				return false
+			}
+			return nil
+		},
+		"nobody renews another's key": func(_ *memory, method string, r keylock.Request) any {
+			if method == "renew" {
+				return true
+			}
+			return nil
+		},
+		"asked again after a renewal it returns the same token": func(m *memory, method string, r keylock.Request) any {
+			if k := m.keys[r.Resource]; method == "renew" && m.owns(r) {
+				k.token++
+				m.keys[r.Resource] = k
+			}
+			return nil
+		},
+		"a key that was released isn't renewed": func(_ *memory, method string, r keylock.Request) any {
+			if method == "renew" && r.Process == "a" {
+				return true
+			}
+			return nil
+		},
+		"a release spares the next holder": func(m *memory, method string, r keylock.Request) any {
+			if _, taken := m.keys[r.Resource]; method == "release" && taken && m.count[r.Resource] == 2 {
+				delete(m.keys, r.Resource)
+			}
+			return nil
+		},
+		"a key that is over isn't renewed": func(m *memory, method string, r keylock.Request) any {
+			if method == "renew" && m.count[r.Resource] == 2 {
+				return true
+			}
+			return nil
+		},
+		"Raise keeps the token of a holder": func(m *memory, method string, r keylock.Request) any {
+			if k := m.keys[r.Resource]; method == "raise" {
+				k.token += 1000
+				m.keys[r.Resource] = k
+			}
+			return nil
+		},
+	} {
+		m := newMemory()
+		m.breaks = breaks
+		require.ErrorContains(t, check(t, m), "broken promise: "+promise)
+	}
+	lowers := newMemory()
+	lowers.breaks = func(m *memory, method string, r keylock.Request) any {
+		if method == "raise" && r.Holder == "1" {
+			m.count[r.Resource] = 1
+		}
+		return nil
+	}
+	require.ErrorContains(t, check(t, lowers), "broken promise: tokens grow")
+}
+
+func config(poll time.Duration) keylock.Config {
+	return keylock.Config{Name: "memory", TTL: time.Hour, PollInterval: poll}
+}
+
+func locker(t testing.TB, m *memory, cfg keylock.Config) *keylock.Locker {
+	l, err := keylock.New(m, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	return l
+}
+
+func TestLocker_KeepsTheContract(t *testing.T) {
+	m := newMemory()
+	guardtest.TestLocker(t, guardtest.LockerHarness{
+		New: func(t testing.TB) guardtest.ClosableLocker {
+			l, err := keylock.New(m, config(time.Millisecond))
+			require.NoError(t, err)
+			return l
+		},
+		Lose: func(t testing.TB, l guardtest.ClosableLocker) {
+			requests, renew := l.(*keylock.Locker).Owned()
+			for i, r := range requests {
+				require.NoError(t, m.Expire(t.Context(), r.Resource))
+				require.ErrorIs(t, renew[i](), fence.ErrLeaseLost)
+			}
+		},
+		MissDeadline: func(_ testing.TB, held fence.Lease) { keylock.MissDeadline(held) },
+		Restart:      func(testing.TB) {},
+	})
+}
+
+// lossy loses the answer to the first acquisition.
+type lossy struct {
+	*memory
+	lost sync.Once
+}
+
+func (l *lossy) Acquire(ctx context.Context, r keylock.Request) (token fence.Token, err error) {
+	token, err = l.memory.Acquire(ctx, r)
+	l.lost.Do(func() { token, err = 0, errors.New("connection reset") })
+	return token, err
+}
+
+func TestAcquire_AsksAgainForALostAnswer(t *testing.T) {
+	t.Parallel()
+	l, err := keylock.New(&lossy{memory: newMemory()}, config(time.Millisecond))
+	require.NoError(t, err)
+	held, err := l.TryAcquire(t.Context(), "r")
+	require.NoError(t, err)
+	require.Equal(t, fence.Token(1), held.Grant().Token)
+	require.NoError(t, l.Close(t.Context()))
+}
+
+// A release wakes the oldest of those that wait for the resource in this process: the next poll is minutes away.
+func TestRelease_WakesTheOldestWaiter(t *testing.T) {
+	t.Parallel()
+	m, refused := newMemory(), make(chan struct{}, 10)
+	l := locker(t, m, config(6*time.Minute))
+	held, err := l.TryAcquire(t.Context(), "r")
+	require.NoError(t, err)
+	m.before = func(method string, _ keylock.Request) {
+		if method == "acquire" {
+			refused <- struct{}{}
+		}
+	}
+	acquired := make([]chan fence.Lease, 3)
+	for n := range acquired {
+		acquired[n] = make(chan fence.Lease, 1)
+		go func() {
+			if le, err := l.Acquire(t.Context(), "r"); err == nil {
+				acquired[n] <- le
+			}
+		}()
+		<-refused // its turn to be woken is settled
+	}
+	for n := range acquired {
+		require.NoError(t, held.Release(t.Context()))
+		select {
+		case held = <-acquired[n]:
+		case <-t.Context().Done():
+			t.Fatalf("waiter %d was not woken", n)
+		}
+	}
+}
+
+// The service gets the request after those of Close.
+func TestClose_GivesBackWhatIsGrantedMeanwhile(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	l := locker(t, m, config(time.Millisecond))
+	_, err := l.TryAcquire(t.Context(), "other")
+	require.NoError(t, err)
+	sent, released := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(released) })
+	m.before = func(method string, r keylock.Request) {
+		switch {
+		case method == "acquire" && r.Resource == "r":
+			close(sent)
+			<-released
+		case method == "release":
+			once()
+		}
+	}
+	acquired := make(chan error, 1)
+	go func() {
+		_, err := l.TryAcquire(t.Context(), "r")
+		acquired <- err
+	}()
+	<-sent
+	require.NoError(t, l.Close(t.Context()))
+	require.ErrorIs(t, <-acquired, fence.ErrClosed)
+	require.Empty(t, m.keys)
+}
+
+func TestNew_RejectsBadConfig(t *testing.T) {
+	t.Parallel()
+	for field, cfg := range map[string]keylock.Config{
+		"TTL": {TTL: time.Millisecond}, "PollInterval": {PollInterval: time.Hour}, "epoch": {Epoch: -1}, "holder": {Label: "a\nb"},
+	} {
+		cfg.Name = "memory"
+		_, err := keylock.New(newMemory(), cfg)
+		require.ErrorIs(t, err, fence.ErrInvalid)
+		require.ErrorContains(t, err, field)
+		require.ErrorContains(t, err, "memory.Config")
+	}
+}

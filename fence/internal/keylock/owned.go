@@ -1,0 +1,31 @@
+package keylock
+
+import "github.com/fencekit/fencekit/fence"
+
+// Owned is what a test asks about a resource that l owns: renew renews it now, and returns when l knows the outcome.
+func (l *Locker) Owned() (requests []Request, renew []func() error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range l.leases {
+		for _, p := range of {
+			if p.Session == nil || p.Over() != nil {
+				continue
+			}
+			requests = append(requests, p.request())
+			renew = append(renew, func() error {
+				renewed := make(chan struct{})
+				p.Session.RenewNow(func() { close(renewed) })
+				select {
+				case <-renewed:
+					return p.Session.LastFailure()
+				case <-p.Done():
+					return p.Err()
+				}
+			})
+		}
+	}
+	return requests, renew
+}
+
+// MissDeadline is for tests: see guardtest.LockerHarness.
+func MissDeadline(held fence.Lease) { held.(*lease).Session.MissDeadline() }
