@@ -105,7 +105,7 @@ soak: setup ## explore the protocol within larger bounds, run 2,000 random sched
 	go test -timeout 1h -run '^$$' -bench LargerBounds -benchtime 1x ./internal/model
 	go test -count=1 -v -timeout 3h -run TestSchedules ./storage/postgres -rapid.checks=2000 -rapid.seed=0
 	go test -count=1 -v -timeout 3h -run TestRetention ./test/e2e -args -entries 10000000
-	go test -count=1 -v -timeout 1h -parallel 10 -run TestExec_TheCommandDoesNotOutliveTheLock ./cmd/fencectl -args -exec-runs 200
+	go test -count=1 -v -timeout 1h -parallel 10 -run TestExec_TheCommandDoesNotOutliveTheLock ./internal/fencectl -args -exec-runs 200
 	@echo "2,000 schedules: no update was lost. 10 million entries were pruned, and the tables stayed as large as after the first three. No command outlived its lock."
 
 chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report

@@ -22,7 +22,7 @@ var (
 )
 
 // What the pages lead to is there: pages, files, headings, tests, targets of make, packages.
-// The commands of fencectl that they cite are checked in cmd/fencectl.
+// The commands of fencectl that they cite are checked in internal/fencectl.
 func TestDocs_CiteWhatIsThere(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{}

@@ -172,7 +172,7 @@ func expressionsOf(t *testing.T) (expressions []string) {
 	return expressions
 }
 
-// The manifests for Kubernetes give the inventory flags that it has; cmd/fencectl tests those of fencectl.
+// The manifests for Kubernetes give the inventory flags that it has; internal/fencectl tests those of fencectl.
 func TestManifests_TheInventoryTakesItsFlags(t *testing.T) {
 	t.Parallel()
 	args := regexp.MustCompile(`image: ghcr\.io/fencekit/inventory\n +args:(?: \[(.*)\]\n|((?:\n +- .*)+))`)

@@ -1,45 +1,7 @@
-// Command fencectl looks after Fencekit in a database and in etcd: it manages the schema, verifies and prunes the
-// history, protects tables, shows and takes away locks, raises the epoch after a restore, examines an installation,
-// and runs commands under a lock. "fencectl --help" lists the commands.
-//
-// The exit code is a contract: 0 ok, 1 a property is violated, 2 inconclusive, 3 environment not ready, 64 usage.
-// Passwords are never printed: errors don't repeat arguments that may contain one.
-//
-// A command, or a group of them, has a file of its own, and a section in help.txt. database.go and etcd.go hold what
-// the commands on a database and those on etcd share, and package internal/cli what all share with fencectl-chaos.
+// Command fencectl looks after Fencekit in a database and in etcd: see package internal/fencectl. The modules of other
+// lock services have one of their own, which reaches theirs too.
 package main
 
-import (
-	"runtime"
+import "github.com/fencekit/fencekit/internal/fencectl"
 
-	"github.com/spf13/cobra"
-
-	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/storage/postgres"
-)
-
-func main() {
-	runHelper()
-	cli.Main(newRoot())
-}
-
-func newRoot() *cobra.Command {
-	root := cli.NewRoot("fencectl", "Look after Fencekit in a database and in etcd", "Fencectl looks after Fencekit in a database and in etcd.")
-	root.AddCommand(newMigrate(), newHistory(), newAudit(), newTokens(), newLocks(), newEpoch(), newDoctor(), newExec(),
-		newProtect(), newUnprotect(), newProtected(), newCommand("version", version))
-	return root
-}
-
-func version(cmd *cobra.Command, _ []string) error {
-	migrations, err := postgres.Migrations(postgres.DefaultSchema)
-	if err != nil {
-		return err
-	}
-	return cli.WriteOne(cmd, versions{cli.ModuleVersion(), runtime.Version(), migrations[len(migrations)-1].Version})
-}
-
-type versions struct {
-	Fencectl string `json:"fencectl"`
-	Go       string `json:"go"`
-	Schema   int    `json:"schema"`
-}
+func main() { fencectl.Main() }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -155,6 +156,40 @@ var refusals = map[string]struct {
 	"TRYAGAIN":                          {fence.Unreachable, true, "the cluster moves the keys to another server"},
 	"ERR max number of clients reached": {fence.Unreachable, true, "raise maxclients, or connect fewer clients"},
 }
+
+// List looks at one server after another, since each of a cluster has other keys.
+func (s service) List(ctx context.Context) (places []keylock.Place, err error) {
+	before := s.prefix + "{:"
+	list := func(ctx context.Context, c redis.Cmdable) error {
+		keys := c.Scan(ctx, 0, glob.Replace(before)+"*}:lock", 1000).Iterator()
+		for keys.Next(ctx) {
+			value, err := c.Get(ctx, keys.Val()).Result()
+			of := strings.Split(value, "\n")
+			if errors.Is(err, redis.Nil) || err == nil && len(of) != 3 {
+				continue
+			}
+			token, _ := strconv.ParseInt(of[len(of)-1], 10, 64)
+			left, leftErr := c.PTTL(ctx, keys.Val()).Result()
+			if err := errors.Join(err, leftErr); err != nil {
+				return err
+			}
+			resource := strings.TrimSuffix(strings.TrimPrefix(keys.Val(), before), "}:lock")
+			places = append(places, keylock.Place{Resource: resource, Process: of[0], Holder: of[1], Token: fence.Token(token), Left: left})
+		}
+		return keys.Err()
+	}
+	if cluster, is := s.client.(*redis.ClusterClient); is {
+		var mu sync.Mutex
+		return places, cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return list(ctx, c)
+		})
+	}
+	return places, list(ctx, s.client)
+}
+
+var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 // Check has one key for the count and for who waits, which the script deletes.
 func (s service) Check(ctx context.Context, r keylock.Request) error {

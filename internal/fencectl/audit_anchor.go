@@ -1,0 +1,410 @@
+package fencectl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/fencekit/fencekit/audit/anchor"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+func newAuditAnchor(d *databaseFlags) *cobra.Command {
+	a := &anchoring{database: d}
+	cmd := newCommand("audit anchor", func(cmd *cobra.Command, _ []string) error { return a.start(cmd) })
+	flags := cmd.Flags()
+	flags.StringVar(&a.path, "log", "", "the log file; required")
+	flags.BoolVar(&a.begin, "begin", false, "in the first run: create the log, which must not exist")
+	flags.StringVar(&a.key, "key", "", "file with the log's private key, from \"audit keygen\"; required")
+	flags.DurationVar(&a.every, "every", 0, "keep running, and repeat at this interval")
+	flags.StringVar(&a.continues, "continues", "", "in the first run of a new log: the old log that it continues")
+	flags.StringVar(&a.continuesKey, "continues-key", "", "file with the public key of the old log")
+	flags.BoolVar(&a.toEtcd, "etcd", false, "also keep the signed checkpoint in etcd, under PREFIX/anchors/NAME, where NAME is that of the key")
+	a.etcd.register(flags)
+	requireFlags(cmd, "log", "key")
+	cmd.MarkFlagsRequiredTogether("continues", "continues-key")
+	return cmd
+}
+
+type anchoring struct {
+	database *databaseFlags
+	etcd     etcdFlags
+	toEtcd   bool
+	path     string
+	key      string
+	every    time.Duration
+	begin    bool
+
+	continues, continuesKey string
+
+	signer *anchor.Signer
+	log    *anchor.Log // open between runs; nil after an error
+	last   *anchor.Checkpoint
+}
+
+func (a *anchoring) start(cmd *cobra.Command) (err error) {
+	switch {
+	case a.every < 0 || cmd.Flags().Changed("every") && a.every == 0:
+		return cli.UsageErrorf("--every is %v, want more than 0, such as 1m", a.every)
+	case (a.begin || a.continues != "") && a.every > 0:
+		return cli.UsageErrorf("--begin and --continues are for the first run of a log: run it once without --every")
+	}
+	if a.signer, err = readKey(a.key, anchor.ParseSigner); err != nil {
+		return err
+	}
+	if err := checkPrivate(a.key); err != nil {
+		return cli.UsageErrorf("--key: %w", err)
+	}
+	defer a.close()
+	if a.every == 0 {
+		return a.run(cmd)
+	}
+	return a.keepRunning(cmd)
+}
+
+func readKey[K any](path string, parse func(text string) (K, error)) (key K, err error) {
+	if path == "" {
+		return key, cli.UsageErrorf("--key is missing: the public key of the log, a .pub file")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return key, cli.UsageErrorf("--key: %w", err)
+	}
+	if key, err = parse(string(text)); err != nil {
+		return key, cli.UsageErrorf("--key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+// checkPrivate rejects a private key that others can read, or its group can change: who has
+// the key can sign another log. A group that reads is what mounted secrets have.
+func checkPrivate(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o027 == 0 || runtime.GOOS == "windows" {
+		return err
+	}
+	return fmt.Errorf("%s has mode %04o, so others than its owner may have read or changed it: run \"chmod 600 %[1]s\"; "+
+		"if they may have, make a new key (fencectl audit keygen), and begin a log that continues this one (--begin --continues)", path, info.Mode().Perm())
+}
+
+// keepRunning repeats runs until it is interrupted. It prints violations and unavailable servers
+// and goes on. Violations decide the exit code; an interrupt without violations is a success.
+func (a *anchoring) keepRunning(cmd *cobra.Command) error {
+	ticker := time.NewTicker(a.every)
+	defer ticker.Stop()
+	var violated error
+	for {
+		err := a.run(cmd)
+		if cmd.Context().Err() != nil {
+			return violated
+		}
+		var coded *cli.ExitError
+		switch {
+		case err == nil:
+		case errors.As(err, &coded) && coded.Code == cli.ExitNotReady && !errors.Is(err, anchor.ErrInUse):
+			fmt.Fprintf(cmd.ErrOrStderr(), "fencectl: %v\n", err)
+		case errors.As(err, new(*violations)):
+			fmt.Fprintf(cmd.ErrOrStderr(), "fencectl: %v\n", err)
+			if violated == nil || coded.Code == cli.ExitViolated {
+				violated = err
+			}
+		default:
+			return err
+		}
+		select {
+		case <-cmd.Context().Done():
+			return violated
+		case <-ticker.C:
+		}
+	}
+}
+
+func (a *anchoring) run(cmd *cobra.Command) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.database.timeout)
+	defer cancel()
+	anchorOnce := a.anchorWithEtcd
+	if !a.toEtcd {
+		anchorOnce = func(ctx context.Context) (*anchor.Run, error) { return a.anchor(ctx, nil) }
+	}
+	done, err := anchorOnce(ctx)
+	if err != nil {
+		a.close()
+		return explainAnchor(err)
+	}
+	if err := a.write(cmd, done); err != nil {
+		return err
+	}
+	switch {
+	case len(done.Violations) > 0:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: &violations{done}}
+	case len(done.Unproven) > 0:
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: &violations{done}}
+	}
+	return nil
+}
+
+// anchor takes only a log that matches the published checkpoint, unless that is nil.
+func (a *anchoring) anchor(ctx context.Context, published *anchor.Checkpoint) (*anchor.Run, error) {
+	if err := a.open(published); err != nil {
+		return nil, err
+	}
+	done, err := ask(ctx, a.database, func(ctx context.Context, db *session) (*anchor.Run, error) {
+		return a.log.Anchor(ctx, db.history)
+	})
+	if err == nil {
+		a.last = done.Checkpoint
+	}
+	return done, err
+}
+
+// open opens the log, unless it is open and published is its own last checkpoint.
+func (a *anchoring) open(published *anchor.Checkpoint) (err error) {
+	if a.log != nil && (published == nil || published.Note == a.last.Note) {
+		return nil
+	}
+	a.close()
+	var others []*anchor.Checkpoint
+	if published != nil {
+		others = append(others, published)
+	}
+	open := anchor.Open
+	if a.begin {
+		open = anchor.Create
+	}
+	a.log, err = open(a.path, a.signer, others...)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !a.begin:
+		return fmt.Errorf("%w: restore the log, or begin one with --begin", err)
+	case errors.Is(err, fs.ErrExist):
+		return cli.UsageErrorf("the log %s exists already: leave out --begin", a.path)
+	case err != nil || a.continues == "":
+		return err
+	}
+	key, err := readKey(a.continuesKey, anchor.ParsePublicKey)
+	if err != nil {
+		return err
+	}
+	return a.log.Continue(a.continues, key)
+}
+
+func (a *anchoring) close() {
+	if a.log != nil {
+		_ = a.log.Close() // Anchor has synced the records and the checkpoint
+		a.log = nil
+	}
+}
+
+// anchorWithEtcd never replaces a later checkpoint by an earlier one: the log has to match that in etcd, which is
+// replaced unless another process has done so meanwhile.
+func (a *anchoring) anchorWithEtcd(ctx context.Context) (done *anchor.Run, err error) {
+	err = a.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		key := a.etcd.prefix + "/anchors/" + a.signer.Name()
+		answer, err := client.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		var published *anchor.Checkpoint
+		revision := int64(0)
+		if len(answer.Kvs) > 0 {
+			revision = answer.Kvs[0].ModRevision
+			if published, err = anchor.ParseCheckpoint(string(answer.Kvs[0].Value), a.signer.Public()); err != nil {
+				return explainAnchor(fmt.Errorf("key %s in etcd: %w", key, err))
+			}
+		}
+		if done, err = a.anchor(ctx, published); err != nil {
+			return explainAnchor(err)
+		}
+		if published != nil && published.Size == done.Checkpoint.Size {
+			return nil
+		}
+		return publish(ctx, client, key, revision, done.Checkpoint)
+	})
+	return done, err
+}
+
+// publish puts a checkpoint if the key's mod revision is still revision; 0 means that there is no key.
+func publish(ctx context.Context, client *clientv3.Client, key string, revision int64, c *anchor.Checkpoint) error {
+	put, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpPut(key, c.Note)).Commit()
+	if err == nil && !put.Succeeded {
+		return cli.NotReady(fmt.Errorf("key %s in etcd was changed during this run; run the command again", key))
+	}
+	return err
+}
+
+func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
+	c := done.Checkpoint
+	row := anchored{c.Origin, c.Size, c.Root.String(), done.Resources, done.Recorded, []violation{}, []string{}, c.Note}
+	for _, v := range done.Violations {
+		row.Violations = append(row.Violations, violation{v.Logged.Resource, v.Logged.Seq, v.Found.Seq, v.String()})
+	}
+	for _, head := range done.Unproven {
+		row.Unproven = append(row.Unproven, head.Resource)
+	}
+	if cli.AsJSON(cmd) { // of --every, runs follow
+		return cli.WriteLines(cmd.OutOrStdout(), slices.Values([]anchored{row}))
+	}
+	return cli.WriteOne(cmd, row)
+}
+
+type anchored struct {
+	Log        string      `json:"log"`
+	Records    int64       `json:"records"` // in the log
+	Root       string      `json:"root" column:"-"`
+	Resources  int         `json:"resources"` // in the database
+	Recorded   int         `json:"recorded"`  // by this run
+	Violations []violation `json:"violations" column:",len"`
+	Unproven   []string    `json:"unproven" column:"-"`
+	Checkpoint string      `json:"checkpoint" column:"-"`
+}
+
+type violation struct {
+	Resource string `json:"resource"`
+	Position int64  `json:"position"`
+	Found    int64  `json:"found"` // 0 if the resource is gone
+	Text     string `json:"text"`
+}
+
+type violations struct{ *anchor.Run }
+
+// violationsShown bounds the message: after a restore every resource may be in violation.
+const violationsShown = 20
+
+func (v *violations) Error() string {
+	var lines []string
+	say := func(title string, n int, text func(i int) string) {
+		if n == 0 {
+			return
+		}
+		lines = append(lines, title+" "+cli.Counted(n, "resource")+":")
+		for i := range min(n, violationsShown) {
+			lines = append(lines, text(i))
+		}
+		if n > violationsShown {
+			lines = append(lines, fmt.Sprintf("and %d more: see -o json", n-violationsShown))
+		}
+	}
+	say("the database contradicts the log in", len(v.Violations), func(i int) string { return v.Violations[i].String() })
+	say("the database has nothing to compare with the log in", len(v.Unproven), func(i int) string {
+		return fmt.Sprintf("%s is unproven: a prune deleted position %d, which the log has, or the history was replaced", v.Unproven[i].Resource, v.Unproven[i].Seq)
+	})
+	return strings.Join(lines, "\n")
+}
+
+func newAuditKeygen() *cobra.Command {
+	var path string
+	cmd := newCommand("audit keygen", func(cmd *cobra.Command, args []string) error {
+		public, err := keygen(args[0], path)
+		if err != nil {
+			return explainAnchor(err)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "the private key is in %s, the public key in %s.pub\n", path, path)
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), public)
+		return err
+	})
+	cmd.Flags().StringVar(&path, "out", "", "the file for the private key; required")
+	requireFlags(cmd, "out")
+	return cmd
+}
+
+func keygen(name, path string) (public string, err error) {
+	private, public, err := anchor.NewKey(name)
+	if err != nil {
+		return "", err
+	}
+	if err := writeNew(path, private+"\n", 0o600); err != nil {
+		return "", err
+	}
+	if err := writeNew(path+".pub", public+"\n", 0o644); err != nil {
+		return "", errors.Join(err, os.Remove(path))
+	}
+	return public, syncDirectory(filepath.Dir(path))
+}
+
+func writeNew(path, text string, mode os.FileMode) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if errors.Is(err, os.ErrExist) {
+		return cli.UsageErrorf("%s exists, and is never overwritten: give another name with --out", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+func newAuditProve() *cobra.Command {
+	var log, key, checkpoint string
+	cmd := newCommand("audit prove", func(cmd *cobra.Command, args []string) error {
+		proof, err := prove(args[0], log, key, cmp.Or(checkpoint, anchor.CheckpointFile(log)))
+		if err != nil {
+			return explainAnchor(err)
+		}
+		_, err = fmt.Fprint(cmd.OutOrStdout(), proof)
+		return err
+	})
+	cmd.Flags().StringVar(&log, "log", "", "the log; required")
+	cmd.Flags().StringVar(&key, "key", "", "the log's public key; required")
+	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "the checkpoint that covers the record; if not given, the log's last one")
+	requireFlags(cmd, "log", "key")
+	return cmd
+}
+
+func prove(resource, log, key, checkpoint string) (string, error) {
+	public, err := readKey(key, anchor.ParsePublicKey)
+	if err != nil {
+		return "", err
+	}
+	c, err := readAnchored(checkpoint, public, anchor.ParseCheckpoint)
+	if err != nil {
+		return "", err
+	}
+	file, err := os.Open(log)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	proof, err := anchor.Prove(file, c, resource)
+	if errors.Is(err, fence.ErrInvalid) {
+		err = &cli.ExitError{Code: cli.ExitInconclusive, Err: fmt.Errorf("%s covers no head of a resource %q", checkpoint, resource)}
+	}
+	return proof, err
+}
+
+func readAnchored[T any](path string, key note.Verifier, parse func(string, note.Verifier) (T, error)) (signed T, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return signed, explainAnchor(err)
+	}
+	if signed, err = parse(string(text), key); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return signed, explainAnchor(err)
+}
+
+func explainAnchor(err error) error {
+	switch {
+	case errors.Is(err, anchor.ErrNotProven):
+		return &cli.ExitError{Code: cli.ExitViolated, Err: err}
+	case err == nil, errors.As(err, new(*cli.ExitError)):
+		return err
+	case errors.Is(err, fence.ErrInvalid):
+		return cli.UsageErrorf("%w", err)
+	}
+	return cli.NotReady(err)
+}

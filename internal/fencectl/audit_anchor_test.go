@@ -1,0 +1,288 @@
+package fencectl
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/audit/anchor"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// write runs a guarded transaction of each resource.
+func write(t *testing.T, dsn string, resources ...string) {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	g := guardtest.New(t, store)
+	for _, resource := range resources {
+		require.NoError(t, guard.Do(t.Context(), g, resource, func(context.Context, pgx.Tx) error { return nil }))
+	}
+	require.NoError(t, g.Close(t.Context()))
+}
+
+// anchorFiles are a database, and the log and the key of its anchors.
+type anchorFiles struct {
+	dsn, log, key string
+}
+
+func newAnchorFiles(t *testing.T) anchorFiles {
+	t.Helper()
+	dir := t.TempDir()
+	f := anchorFiles{migrated(t), filepath.Join(dir, "heads"), filepath.Join(dir, "key")}
+	got := fencectl(t, "audit", "keygen", "example.com/shop", "--out", f.key)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Equal(t, got.Stdout, string(read(t, f.key+".pub")))
+	return f
+}
+
+// args are the arguments of "audit anchor".
+func (f anchorFiles) args(more ...string) []string {
+	return append([]string{"audit", "anchor", "--database-url", f.dsn, "--log", f.log, "--key", f.key}, more...)
+}
+
+// anchor anchors, and begins the log if it is missing.
+func (f anchorFiles) anchor(t *testing.T, more ...string) clitest.Ending {
+	t.Helper()
+	if _, err := os.Stat(f.log); errors.Is(err, fs.ErrNotExist) {
+		more = append(more, "--begin")
+	}
+	return fencectl(t, f.args(more...)...)
+}
+
+// rewind puts all fences back by one position, as a superuser could.
+func (f anchorFiles) rewind(t *testing.T) {
+	t.Helper()
+	require.NoError(t, execute(t, connect(t, f.dsn), "update fence.resource set seq = seq - 1"))
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return text
+}
+
+func TestAuditAnchor_RecordsProvesAndFinds(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	write(t, f.dsn, "sku/1", "sku/2")
+	require.Equal(t, ended(cli.ExitOK, tableOf("log,records,resources,recorded,violations\nexample.com/shop,2,2,2,0"), ""), f.anchor(t))
+
+	proof := fencectl(t, "audit", "prove", "sku/1", "--log", f.log, "--key", f.key+".pub")
+	require.Equal(t, cli.ExitOK, proof.Code, proof.Stderr)
+	key, err := anchor.ParsePublicKey(string(read(t, f.key+".pub")))
+	require.NoError(t, err)
+	proven, err := anchor.ParseProof(proof.Stdout, key)
+	require.NoError(t, err)
+	require.Equal(t, "sku/1", proven.Resource)
+
+	write(t, f.dsn, "sku/2", "sku/3")
+	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
+	f.rewind(t)
+	got := f.anchor(t, "-o", "json")
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Contains(t, got.Stderr, "the database contradicts the log in 3 resources:\nsku/1 went back: the log has position 2, the database 1\n")
+	var said anchored
+	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &said))
+	require.Equal(t, violation{"sku/2", 4, 3, "sku/2 went back: the log has position 4, the database 3"}, said.Violations[1])
+	require.Equal(t, []any{int64(4), 3, 0, string(read(t, f.log+".checkpoint"))}, []any{said.Records, said.Resources, said.Recorded, said.Checkpoint})
+}
+
+func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	write(t, f.dsn, "sku/1")
+	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
+	dir := t.TempDir()
+	none := filepath.Join(dir, "none")
+	changed := filepath.Join(dir, "changed")
+	require.NoError(t, os.WriteFile(changed, append([]byte("x"), read(t, f.log)...), 0o600))
+	require.NoError(t, os.WriteFile(changed+".checkpoint", read(t, f.log+".checkpoint"), 0o600))
+	busy := filepath.Join(dir, "busy")
+	signer, err := anchor.ParseSigner(string(read(t, f.key)))
+	require.NoError(t, err)
+	log, err := anchor.Create(busy, signer)
+	require.NoError(t, err)
+	defer log.Close()
+	pub, shared := f.key+".pub", filepath.Join(dir, "shared")
+	require.NoError(t, os.WriteFile(shared, read(t, f.key), 0o600))
+	require.NoError(t, os.Chmod(shared, 0o644))
+
+	requireEndings(t, []string{"audit", "--database-url", f.dsn}, []ending{
+		{[]string{"anchor"}, cli.ExitUsage, "required: --key, --log\n"},
+		{[]string{"anchor", "--log", none, "--key", none}, cli.ExitUsage, "--key: open " + none},
+		{[]string{"anchor", "--log", none, "--key", pub}, cli.ExitUsage, "this is not the private key of a log"},
+		{[]string{"anchor", "--log", none, "--key", shared}, cli.ExitUsage, shared + " has mode 0644, so others than its owner may have read or changed it: run \"chmod 600 "},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--every", "-1s"}, cli.ExitUsage, "--every is -1s"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log}, cli.ExitUsage, "missing [continues-key]"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", pub, "--every", "1m"}, cli.ExitUsage, "without --every"},
+		{[]string{"anchor", "--log", none, "--key", f.key}, cli.ExitNotReady, "restore the log, or begin one with --begin"},
+		{[]string{"anchor", "--log", f.log, "--key", f.key, "--begin"}, cli.ExitUsage, "the log " + f.log + " exists already: leave out --begin"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--begin", "--continues", f.log, "--continues-key", pub}, cli.ExitUsage, "a log needs one of its own"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", f.key}, cli.ExitUsage, "this is not the public key of a log"},
+		{[]string{"anchor", "--log", dir, "--key", f.key}, cli.ExitNotReady, "is a directory"},
+		{[]string{"anchor", "--log", os.DevNull, "--key", f.key}, cli.ExitUsage, "a log has to be a regular file"},
+		{[]string{"anchor", "--log", busy, "--key", f.key}, cli.ExitNotReady, "the log is in use"},
+		{[]string{"anchor", "--log", changed, "--key", f.key}, cli.ExitViolated, "line 1 of the log is no record"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--etcd", "--etcd-endpoints", "a@b"}, cli.ExitUsage, "has an @"},
+		{[]string{"keygen", "--out", none}, cli.ExitUsage, "takes one argument, NAME"},
+		{[]string{"keygen", "a b", "--out", none}, cli.ExitUsage, "can't be the name of a key"},
+		{[]string{"keygen", "a", "--out", f.key}, cli.ExitUsage, f.key + " exists, and is never overwritten"},
+		{[]string{"keygen", "a", "--out", filepath.Join(dir, "no", "such")}, cli.ExitNotReady, "no such file"},
+		{[]string{"prove", "sku/1", "--log", f.log, "--key", f.key}, cli.ExitUsage, "this is not the public key of a log"},
+		{[]string{"prove", "sku/1", "--log", none + "1", "--key", pub}, cli.ExitNotReady, "no such file"},
+		{[]string{"prove", "sku/3", "--log", f.log, "--key", pub}, cli.ExitInconclusive, "covers no head of a resource \"sku/3\""},
+		{[]string{"prove", "sku/1", "--log", f.log, "--key", pub, "--checkpoint", f.log}, cli.ExitViolated, "is not one that key example.com/shop+"},
+	})
+}
+
+func TestAuditKeygen_WritesBothFilesOrNone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "key")
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "keygen", "example.com/shop", "--out", path).Code)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	require.NoError(t, os.Remove(path))
+	public := read(t, path+".pub")
+	require.Equal(t, cli.ExitUsage, fencectl(t, "audit", "keygen", "example.com/shop", "--out", path).Code)
+	require.NoFileExists(t, path)
+	require.Equal(t, public, read(t, path+".pub"))
+}
+
+// It goes on when the database is away, and over violations, which leave their exit code. It
+// ends well when it is told to.
+func TestAuditAnchor_EveryKeepsRunning(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	database := connect(t, f.dsn)
+	server := connect(t, pgserver.Shared(t).DSN())
+	name := database.Config().Database
+	for _, c := range []struct {
+		code    int
+		on      *pgx.Conn
+		trouble string
+		says    string
+		mended  string
+	}{
+		{cli.ExitOK, server, "alter database " + name + " with allow_connections false", "not currently accepting connections", "alter database " + name + " with allow_connections true"},
+		{cli.ExitViolated, database, "update fence.resource set seq = seq - 1", "went back", "update fence.resource set seq = seq + 1"},
+	} {
+		write(t, f.dsn, "sku/1")
+		require.Equal(t, cli.ExitOK, f.anchor(t).Code)
+		write(t, f.dsn, "sku/1")
+		cmd := clitest.Child(t, nil, f.args("--every", "10ms", "-o", "json")...)
+		stdout, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		cmd.Stderr = cmd.Stdout
+		require.NoError(t, cmd.Start())
+		said := bufio.NewScanner(stdout)
+		until := func(text string) {
+			for said.Scan() && !strings.Contains(said.Text(), text) {
+			}
+			require.Contains(t, said.Text(), text)
+		}
+		until(`"resources":1,"recorded":1,"violations":[]`)
+		require.NoError(t, execute(t, c.on, c.trouble))
+		until(c.says)
+		require.NoError(t, execute(t, c.on, c.mended))
+		until(`"resources":1,"recorded":0,"violations":[]`)
+		until(`"resources":1,"recorded":0,"violations":[]`)
+		if c.code == cli.ExitViolated {
+			tamper(t, f.dsn, "delete from fence.history; update fence.resource set seq = seq + 1")
+			until("is unproven") // which is less than what was found before
+		}
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		for said.Scan() {
+		}
+		require.Equal(t, c.code, clitest.ExitCode(t, cmd.Wait))
+	}
+}
+
+// published returns the checkpoint in etcd.
+func published(t *testing.T, client *clientv3.Client, key string) string {
+	t.Helper()
+	got, err := client.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Len(t, got.Kvs, 1)
+	return string(got.Kvs[0].Value)
+}
+
+// The checkpoint in etcd is the last one. A log that was put back, even with its checkpoint, is
+// refused by it, and doesn't replace it.
+func TestAuditAnchor_KeepsTheLastCheckpointInEtcd(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	prefix, flags := onEtcd(t)
+	client := etcdserver.Client(t)
+	key := prefix + "/anchors/example.com/shop"
+	flags = append(flags, "--etcd")
+
+	write(t, f.dsn, "sku/1")
+	got := f.anchor(t, flags...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	older, checkpoint := read(t, f.log), read(t, f.log+".checkpoint")
+	require.Equal(t, string(checkpoint), published(t, client, key))
+
+	write(t, f.dsn, "sku/1", "sku/2")
+	require.Equal(t, cli.ExitOK, f.anchor(t).Code, "a run without etcd, which the next one makes up for")
+	got = f.anchor(t, flags...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	last := string(read(t, f.log+".checkpoint"))
+	require.NotEqual(t, string(checkpoint), last)
+	require.Equal(t, last, published(t, client, key))
+
+	require.NoError(t, os.WriteFile(f.log, older, 0o600))
+	require.NoError(t, os.WriteFile(f.log+".checkpoint", checkpoint, 0o600))
+	put := f.anchor(t, flags...)
+	require.Equal(t, cli.ExitViolated, put.Code)
+	require.Contains(t, put.Stderr, "the log ends after 1 records, and a checkpoint covers 3")
+	require.Equal(t, last, published(t, client, key))
+
+	_, err := client.Put(t.Context(), key, "hello")
+	require.NoError(t, err)
+	put = f.anchor(t, flags...)
+	require.Equal(t, cli.ExitViolated, put.Code)
+	require.Contains(t, put.Stderr, "key "+key+" in etcd: anchor: not what was signed")
+}
+
+// A checkpoint replaces only the one that the log was compared with.
+func TestPublish_LeavesAKeyThatChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	client := etcdserver.Client(t)
+	key := "fencectl-" + rand.Text()
+	require.NoError(t, publish(t.Context(), client, key, 0, &anchor.Checkpoint{Note: "first"}))
+	got, err := client.Get(t.Context(), key)
+	require.NoError(t, err)
+	first := got.Kvs[0].ModRevision
+	require.NoError(t, publish(t.Context(), client, key, first, &anchor.Checkpoint{Note: "second"}))
+	for _, revision := range []int64{0, first} {
+		err := publish(t.Context(), client, key, revision, &anchor.Checkpoint{Note: "other"})
+		require.ErrorContains(t, err, "was changed during this run")
+		require.Equal(t, "second", published(t, client, key))
+	}
+}

@@ -1,0 +1,188 @@
+package fencectl
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+)
+
+// tamper executes SQL while the triggers of history and fences are off.
+func tamper(t *testing.T, dsn, sql string) {
+	t.Helper()
+	require.NoError(t, execute(t, connect(t, dsn), `alter table fence.history disable trigger protect_history; alter table fence.history disable trigger protect_kept_history; `+sql+`;
+		alter table fence.history enable always trigger protect_history; alter table fence.history enable always trigger protect_kept_history`))
+}
+
+func TestAuditVerify_SaysWhatItFinds(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	verify := func(args ...string) []string {
+		return append([]string{"audit", "verify", "--database-url", dsn}, args...)
+	}
+	got := fencectl(t, verify()...)
+	require.Equal(t, cli.ExitInconclusive, got.Code)
+	require.Contains(t, got.Stderr, "there is nothing to verify: no resource")
+	write(t, dsn, "sku/1", "sku/1", "sku/2")
+	got = fencectl(t, verify()...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Empty(t, got.Stdout)
+	require.Contains(t, got.Stderr, "verified 6 entries of 2 resources, 0 kept operations, 0 anchored heads, as of ")
+	got = fencectl(t, verify("--resource", "order/*")...)
+	require.Equal(t, cli.ExitInconclusive, got.Code)
+	require.Contains(t, got.Stderr, `no resource matches "order/*"`)
+
+	file := filepath.Join(t.TempDir(), "export")
+	require.Equal(t, ended(cli.ExitOK, tableOf("resources,entries\n2,6"), ""), fencectl(t, "audit", "export", "--database-url", dsn, "--out", file))
+	tamper(t, dsn, "update fence.history set tx = 5 where seq = 4")
+	got = fencectl(t, verify()...)
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Regexp(t, "^KIND +RESOURCE +POSITION +TEXT +EXPECTED +FOUND\nchanged entry +sku/1 +4 +The entry isn't what was recorded,", got.Stdout)
+	require.Contains(t, got.Stderr, "the history is not as Fencekit wrote it: 2 findings", "the fence has another transaction, too")
+	got = fencectl(t, verify("-o", "json")...)
+	var report audit.Report
+	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &report), got.Stdout)
+	require.EqualValues(t, 2, report.TotalFindings)
+	require.Len(t, report.Findings, 2)
+	require.EqualValues(t, 6, report.Entries)
+	require.Equal(t, cli.ExitOK, fencectl(t, verify("--resource", "sku/2")...).Code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "verify", "--export", file).Code)
+	again := fencectl(t, "audit", "export", "--database-url", dsn)
+	require.Equal(t, cli.ExitOK, again.Code, again.Stderr)
+	other := filepath.Join(t.TempDir(), "export")
+	require.NoError(t, os.WriteFile(other, []byte(again.Stdout), 0o600))
+	got = fencectl(t, "audit", "verify", "--export", other, "--export", file)
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Regexp(t, " sku/1 +4 ", got.Stdout)
+}
+
+func TestAuditVerify_SaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	dir := t.TempDir()
+	taken := filepath.Join(dir, "taken")
+	require.NoError(t, os.WriteFile(taken, []byte("hello\n"), 0o600))
+	requireEndings(t, []string{"audit", "--database-url", dsn}, []ending{
+		{[]string{"verify", "--export", filepath.Join(dir, "none")}, cli.ExitUsage, "no such file"},
+		{[]string{"verify", "--export", taken}, cli.ExitViolated, "1 finding"},
+		{[]string{"verify", "--key", taken}, cli.ExitUsage, "give --log or --proof as well"},
+		{[]string{"verify", "--checkpoint", taken}, cli.ExitUsage, "give --log as well"},
+		{[]string{"verify", "--proof", taken}, cli.ExitUsage, "--key is missing"},
+		{[]string{"verify", "--log", taken}, cli.ExitUsage, "--key is missing"},
+		{[]string{"verify", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+		{[]string{"export", "--out", taken}, cli.ExitUsage, "exists, and is never overwritten"},
+		{[]string{"export", "--out", filepath.Join(dir, "none", "x")}, cli.ExitUsage, "no such file"},
+		{[]string{"export", "--resource", "nosuch", "--out", filepath.Join(dir, "x")}, cli.ExitInconclusive, `no resource matches "nosuch"`},
+		{[]string{"export", "--schema", "other", "--out", filepath.Join(dir, "x")}, cli.ExitNotReady, "fencectl migrate up"},
+	})
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, files, 1, "an export that failed leaves nothing")
+}
+
+func TestAuditVerify_ReadsAnExportFromStdin(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	write(t, dsn, "sku/1")
+	export := fencectl(t, "audit", "export", "--database-url", dsn)
+	root := newRoot()
+	root.SetIn(strings.NewReader(export.Stdout))
+	got := clitest.Run(t, root, "audit", "verify", "--export", "-", "-o", "json")
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Contains(t, got.Stderr, "verified 2 entries of 1 resource")
+	var report map[string]any
+	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &report))
+	require.Equal(t, []any{}, report["findings"])
+	require.Equal(t, []any{}, report["unproven"])
+}
+
+// verify verifies the database, or an export, with the log's public key.
+func (f anchorFiles) verify(t *testing.T, args ...string) clitest.Ending {
+	t.Helper()
+	return fencectl(t, append([]string{"audit", "verify", "--database-url", f.dsn, "--key", f.key + ".pub"}, args...)...)
+}
+
+// shorten removes the last entry of sku/1, and puts its fence back to the one before: a history
+// that fits in itself.
+const shorten = `delete from fence.history h using fence.resource r where r.id = h.resource and r.name = 'sku/1' and h.seq = r.seq;
+	update fence.resource r set seq = e.seq, tx = e.tx, hash = e.hash, sealed = case e.kind when 'w' then e.xid else '0' end from fence.history e where e.resource = r.id and r.name = 'sku/1' and e.seq = r.seq - 1`
+
+// A proof finds what a database or an export lacks, with the public key and nothing else.
+func TestAuditVerify_WithAProofAndWithoutTheLog(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	write(t, f.dsn, "sku/1", "sku/2")
+	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
+	dir := t.TempDir()
+	proofs := map[string]string{}
+	for _, resource := range []string{"sku/1", "sku/2"} {
+		got := fencectl(t, "audit", "prove", resource, "--log", f.log, "--key", f.key+".pub")
+		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+		proofs[resource] = filepath.Join(dir, filepath.Base(resource)+".tlog-proof")
+		require.NoError(t, os.WriteFile(proofs[resource], []byte(got.Stdout), 0o600))
+	}
+	require.NoError(t, os.Remove(f.log))
+	whole, short := filepath.Join(dir, "whole"), filepath.Join(dir, "short")
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "export", "--database-url", f.dsn, "--resource", "sku/1", "--out", whole).Code)
+	got := f.verify(t, "--proof", proofs["sku/1"], "--proof", proofs["sku/2"])
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Contains(t, got.Stderr, "2 anchored heads")
+
+	tamper(t, f.dsn, shorten)
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "export", "--database-url", f.dsn, "--out", short).Code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "verify", "--export", short).Code, "it fits in itself")
+	for _, where := range [][]string{nil, {"--export", short}} {
+		got = f.verify(t, append(where, "--proof", proofs["sku/1"])...)
+		require.Equal(t, cli.ExitViolated, got.Code, got.Stderr)
+		require.Contains(t, got.Stdout, "older state")
+		require.Equal(t, cli.ExitOK, f.verify(t, append(where, "--proof", proofs["sku/2"])...).Code)
+	}
+	require.Equal(t, cli.ExitOK, f.verify(t, "--export", whole, "--proof", proofs["sku/1"]).Code)
+}
+
+func TestAuditReport_ExitCodes(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	write(t, dsn, "sku/42")
+	requireEndings(t, []string{"audit", "report", "--database-url", dsn}, []ending{
+		{[]string{"--since", "1h", "--until", "2999-01-01"}, cli.ExitOK, ""},
+		{[]string{"--since", "1h", "--until", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, "fencectl: no resource matches"},
+		{[]string{"--since", "2998-01-01", "--until", "2999-01-01"}, cli.ExitInconclusive, "fencectl: the period had not begun"},
+		{[]string{"--since", "2h", "--until", "1h"}, cli.ExitInconclusive, "fencectl: the record begins after the period"},
+		{nil, cli.ExitUsage, "required: --since, --until, want something like 2026-03-03T10:00:00Z"},
+		{[]string{"--since", "1h", "--until", "2h"}, cli.ExitUsage, "want it after --since"},
+		{[]string{"--since", "3 March", "--until", "1h"}, cli.ExitUsage, "is not a time"},
+		{[]string{"--since", "2h", "--until", "1h", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+	})
+	require.NoError(t, execute(t, connect(t, dsn), "create table stock (sku int); select fence.protect_table('stock', '''sku/'' || sku', true); insert into stock values (42)"))
+	html := filepath.Join(t.TempDir(), "report.html")
+	got := fencectl(t, "audit", "report", "--database-url", dsn, "--since", "1h", "--until", "2999-01-01", "--html", html)
+	require.Contains(t, string(read(t, html)), "<h2>Writes without a guard</h2>")
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Equal(t, "fencectl: 1 write without a guard: \"fencectl protected --writes\" shows them\n", got.Stderr)
+	require.Contains(t, got.Stdout, "Yes: 1 write was made without a guard")
+}
+
+func TestAuditWhy_ExitCodes(t *testing.T) {
+	t.Parallel()
+	requireEndings(t, []string{"audit", "why", "--database-url", sold(t)}, []ending{
+		{[]string{"sku/42"}, cli.ExitOK, ""},
+		{[]string{"sku/42", "--op-id", "order-3"}, cli.ExitOK, ""},
+		{[]string{"sku/7"}, cli.ExitOK, ""},
+		{[]string{"sku/99"}, cli.ExitInconclusive, `no resource "sku/99"`},
+		{[]string{"sku/42", "--op-id", "none"}, cli.ExitInconclusive, "there is no record"},
+		{nil, cli.ExitUsage, "takes one argument, RESOURCE"},
+		{[]string{"sku/42", "--token", "0"}, cli.ExitUsage, `--token is "0"`},
+		{[]string{"sku/42", "--rejection", "-1"}, cli.ExitUsage, `--rejection is "-1"`},
+		{[]string{"sku/42", "--op-id="}, cli.ExitUsage, "--op-id is empty"},
+		{[]string{"sku/42", "--token", "1", "--op-id", "x"}, cli.ExitUsage, "[op-id token] were all set"},
+		{[]string{"sku/42", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+	})
+}
