@@ -41,7 +41,9 @@ func newStopping(t *testing.T) *stopping {
 		Queued:   func(_ context.Context, _ string, delta int) { queued <- struct{}{} },
 		Released: func(fence.Grant, error) { s.released <- s.leadership.Context().Err() },
 	}
-	s.Guard, s.prefix = newGuard(t, s.client, s.pool, fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{observer}}})
+	cfg := &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{observer}}}
+	cfg.Locker, s.prefix = newLocker(t, s.client)
+	s.Guard = newGuard(t, s.pool, cfg)
 	election, err := s.Election("jobs")
 	require.NoError(t, err)
 	s.leadership, err = election.Campaign(t.Context(), "here")
@@ -122,7 +124,7 @@ func TestClose_EndsCallsThenReleasesThenEndsLeaderships(t *testing.T) {
 // The lock service goes on as well: a resource that was never owned can be acquired.
 func TestClose_InAFunctionClosesNothing(t *testing.T) {
 	t.Parallel()
-	g, _ := newGuard(t, etcdserver.Client(t), migratedPool(t), fencekit.Config{})
+	g := newGuard(t, migratedPool(t), nil)
 	require.NoError(t, guard.Do(t.Context(), g, "a", func(ctx context.Context, _ pgx.Tx) error {
 		require.ErrorIs(t, g.Close(ctx), guard.ErrInvalid)
 		return nil

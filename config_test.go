@@ -1,82 +1,73 @@
 package fencekit_test
 
 import (
-	"context"
+	"errors"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/pglock"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// awayClient is a client of an etcd that isn't there.
-func awayClient(t *testing.T) *clientv3.Client {
+// away is a pool on a Postgres that isn't there, and a Locker on it whose TTL is a second.
+func away(t *testing.T) (*pgxpool.Pool, *pglock.Locker) {
 	t.Helper()
-	client, err := clientv3.New(etcd.ClientConfig("http://127.0.0.1:1"))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
-// awayPool is a pool on a Postgres that isn't there, and the number of its attempts to connect.
-func awayPool(t *testing.T) (pool *pgxpool.Pool, attempts *int) {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig("postgres://127.0.0.1:1/none")
-	require.NoError(t, err)
-	attempts = new(int)
-	cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { *attempts++; return nil }
-	pool, err = pgxpool.NewWithConfig(t.Context(), cfg)
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	return pool, attempts
+	locker, err := pglock.New(pool, &pglock.Config{TTL: time.Second})
+	require.NoError(t, err)
+	return pool, locker
 }
 
-// What New rejects, and what its error says to set.
-var invalid = map[string]struct {
-	cfg  fencekit.Config
-	says string
-}{
-	"statements as long as the default TTL": {
-		fencekit.Config{Store: postgres.Config{StatementTimeout: 10 * time.Second}},
-		"fencekit.Config: Lock.TTL is 10s, and Store.StatementTimeout is 10s: set it below Lock.TTL, or leave it unset",
-	},
-	"the lock service's own": {fencekit.Config{Lock: etcd.Config{TTL: time.Millisecond}}, "etcd.Config.TTL"},
-	"the Guard's own":        {fencekit.Config{Guard: guard.Config{MaxRun: -1}}, "Config.MaxRun"},
-	"the store's own":        {fencekit.Config{Store: postgres.Config{Schema: "No"}}, "schema name"},
-}
-
-func TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet(t *testing.T) {
+func TestNew_RejectsWhatDoesntFitAndSaysWhatToSet(t *testing.T) {
 	t.Parallel()
-	client := awayClient(t)
-	pool, _ := awayPool(t)
-	for name, c := range invalid {
-		_, err := fencekit.New(client, pool, &c.cfg)
+	pool, brief := away(t)
+	for name, c := range map[string]struct {
+		cfg  fencekit.Config
+		says string
+	}{
+		"statements as long as the default TTL": {
+			fencekit.Config{Store: postgres.Config{StatementTimeout: 10 * time.Second}},
+			"fencekit.Config: the Locker's TTL is 10s, and Store.StatementTimeout is 10s: set it below the TTL, or leave it unset",
+		},
+		"statements as long as the TTL": {fencekit.Config{Locker: brief, Store: postgres.Config{StatementTimeout: time.Second}}, "the Locker's TTL is 1s"},
+		"a nil pointer":                 {fencekit.Config{Locker: (*pglock.Locker)(nil)}, "Config.Locker is a nil pointer"},
+		"pruning all the time":          {fencekit.Config{Locker: brief, PruneEvery: 1}, "Config.PruneEvery"},
+		"the Guard's own":               {fencekit.Config{Locker: brief, Guard: guard.Config{MaxRun: -1}}, "Config.MaxRun"},
+		"the store's own":               {fencekit.Config{Locker: brief, Store: postgres.Config{Schema: "No"}}, "schema name"},
+	} {
+		_, err := fencekit.New(pool, &c.cfg)
 		require.ErrorIs(t, err, guard.ErrInvalid, name)
 		require.ErrorContains(t, err, c.says, name)
 	}
+	for _, cfg := range []*fencekit.Config{nil, {Locker: brief}} {
+		_, err := fencekit.New(nil, cfg)
+		require.ErrorIs(t, err, guard.ErrInvalid)
+		require.ErrorContains(t, err, "pool")
+	}
+	require.ErrorIs(t, brief.Check(t.Context()), fence.ErrUnavailable, "it was not taken over")
 	for _, cfg := range []fencekit.Config{
-		{Lock: etcd.Config{TTL: time.Second}},
-		{Store: postgres.Config{StatementTimeout: time.Second}},
+		{Locker: brief}, // the default of StatementTimeout fits
 		{Store: postgres.Config{StatementTimeout: 10*time.Second - 1}},
 	} {
-		g, err := fencekit.New(client, pool, &cfg)
+		g, err := fencekit.New(pool, &cfg)
 		require.NoError(t, err)
 		require.NoError(t, g.Close(t.Context()))
 	}
-	_, err := fencekit.New(nil, pool, nil)
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	require.ErrorContains(t, err, "client")
-	_, err = fencekit.New(client, nil, nil)
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	require.ErrorContains(t, err, "pool")
-	require.NoError(t, client.Close())
-	_, err = fencekit.New(client, pool, nil)
-	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.ErrorIs(t, brief.Check(t.Context()), fence.ErrClosed)
+}
+
+func TestElection_OfALockerThatHasNoneIsUnsupported(t *testing.T) {
+	t.Parallel()
+	pool, locker := away(t)
+	g := newGuard(t, pool, &fencekit.Config{Locker: struct{ fencekit.Locker }{locker}})
+	_, err := g.Election("jobs")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
 }

@@ -1,8 +1,8 @@
 // Package fencekit is the front door of Fencekit: a Guard on Postgres, with its locks there
-// or in etcd, in one call. Under a Guard, a process that was paused, cut off or is late can't change data
+// or in another lock service, in one call. Under a Guard, a process that was paused, cut off or is late can't change data
 // after another process has taken over.
 //
-//	g, err := fencekit.NewOnPostgres(pool, nil) // or New(client, pool, nil), with an etcd client
+//	g, err := fencekit.New(pool, nil) // or with a Config, whose Locker may be etcd.New(client, nil)
 //	...
 //	err = guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
 //		... // read, decide, write

@@ -37,16 +37,14 @@ func deductHandler(g *guard.Guard[pgx.Tx]) http.HandlerFunc {
 // without a lock service. A request that comes late is rejected.
 func Example_receiver() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
+	pool := connect(ctx)
 	defer pool.Close()
-	sender, err := fencekit.New(client, pool, &fencekit.Config{Guard: guard.Config{KeepFor: -1}}) // each Hold acquires anew
+	sender, err := fencekit.New(pool, &fencekit.Config{Guard: guard.Config{KeepFor: -1}}) // each Hold acquires anew
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer sender.Close(ctx)
-	its, itsPool := connect(ctx)
-	defer its.Close()
+	itsPool := connect(ctx)
 	defer itsPool.Close()
 	receiver := receiverOn(itsPool)
 	defer receiver.Close(ctx)

@@ -34,10 +34,9 @@ func deductLeft(ctx context.Context, on fencekit.Runner, sku string, n int) (sol
 // decides and writes.
 func Example() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
+	pool := connect(ctx)
 	defer pool.Close()
-	g, err := fencekit.New(client, pool, nil)
+	g, err := fencekit.New(pool, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

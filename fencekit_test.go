@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -43,25 +45,32 @@ func migratedPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// newGuard returns a Guard whose keys in etcd are the test's own.
-func newGuard(t *testing.T, client *clientv3.Client, pool *pgxpool.Pool, cfg fencekit.Config) (g *fencekit.Guard, prefix string) {
+// newLocker returns a Locker whose keys in etcd are the test's own.
+func newLocker(t *testing.T, client *clientv3.Client) (l fencekit.Locker, prefix string) {
 	t.Helper()
-	cfg.Lock.Prefix = fmt.Sprintf("%s-%x", t.Name(), rand.Uint64())
-	g, err := fencekit.New(client, pool, &cfg)
+	prefix = fmt.Sprintf("%s-%x", t.Name(), rand.Uint64())
+	l, err := etcd.New(client, &etcd.Config{Prefix: prefix})
+	require.NoError(t, err)
+	return l, prefix
+}
+
+func newGuard(t *testing.T, pool *pgxpool.Pool, cfg *fencekit.Config) *fencekit.Guard {
+	t.Helper()
+	g, err := fencekit.New(pool, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel() // what a test that failed has left running is cut off
 		_ = g.Close(ended)
 	})
-	return g, cfg.Lock.Prefix
+	return g
 }
 
 func TestMigrate_NothingElseDoesAndWithoutItCallsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{"", "shop"} {
 		pool := emptyPool(t)
-		g, _ := newGuard(t, etcdserver.Client(t), pool, fencekit.Config{Store: postgres.Config{Schema: schema}})
+		g := newGuard(t, pool, &fencekit.Config{Store: postgres.Config{Schema: schema}})
 		for _, err := range []error{g.Check(t.Context()), guard.Do(t.Context(), g, "a", nothing)} {
 			requireNotReady(t, err, postgres.NotMigrated)
 			require.ErrorContains(t, err, "Migrate")
@@ -82,7 +91,8 @@ func TestMigrate_NothingElseDoesAndWithoutItCallsSayWhatToDo(t *testing.T) {
 func TestCheck_FailsWhenAServerIsNotAsItWas(t *testing.T) {
 	t.Parallel()
 	client, pool := etcdserver.Client(t), migratedPool(t)
-	g, prefix := newGuard(t, client, pool, fencekit.Config{})
+	locker, prefix := newLocker(t, client)
+	g := newGuard(t, pool, &fencekit.Config{Locker: locker})
 	require.NoError(t, g.Check(t.Context()))
 	_, err := client.Put(t.Context(), prefix+"/epoch", "none")
 	require.NoError(t, err)
@@ -97,18 +107,17 @@ func TestCheck_FailsWhenAServerIsNotAsItWas(t *testing.T) {
 func TestCheck_FailsWhenTheDatabaseHasSeenAHigherEpoch(t *testing.T) {
 	t.Parallel()
 	pool := migratedPool(t)
-	g, _ := newGuard(t, etcdserver.Client(t), pool, fencekit.Config{})
+	locker, _ := newLocker(t, etcdserver.Client(t))
+	g := newGuard(t, pool, &fencekit.Config{Locker: locker})
 	_, err := pool.Exec(t.Context(), "update fence.setting set epoch = 2, token = 0")
 	require.NoError(t, err)
 	for _, err := range []error{g.Check(t.Context()), guard.Do(t.Context(), g, "a", nothing)} {
 		require.ErrorIs(t, err, guard.ErrWrongLockService)
 		require.ErrorContains(t, err, "raise the epoch: fencectl epoch bump --reason TEXT")
 	}
-	inPostgres, err := fencekit.NewOnPostgres(pool, nil)
-	require.NoError(t, err)
+	inPostgres := newGuard(t, pool, nil)
 	require.NoError(t, inPostgres.Check(t.Context()))
 	require.NoError(t, guard.Do(t.Context(), inPostgres, "a", nothing))
-	require.NoError(t, inPostgres.Close(t.Context()))
 }
 
 // requireNotReady requires that err says that the database is not ready for a reason.
@@ -126,7 +135,7 @@ func TestGuard_PrunesRegularlyUntilClose(t *testing.T) {
 	t.Parallel()
 	said := make(lines, 1000)
 	pool := emptyPool(t)
-	g, _ := newGuard(t, awayClient(t), pool, fencekit.Config{PruneEvery: time.Second, Logger: slog.New(slog.NewTextHandler(said, nil))})
+	g := newGuard(t, pool, &fencekit.Config{PruneEvery: time.Second, Logger: slog.New(slog.NewTextHandler(said, nil))})
 	require.Contains(t, <-said, "pruning failed") // there are no tables yet
 	_, err := postgres.Migrate(t.Context(), pool, "")
 	require.NoError(t, err)
@@ -149,4 +158,96 @@ type lines chan string
 func (l lines) Write(line []byte) (int, error) {
 	l <- string(line)
 	return len(line), nil
+}
+
+// as is a pool on the database of another, with a new login that may do what rights say.
+func as(t *testing.T, admin *pgxpool.Pool, rights string) *pgxpool.Pool {
+	t.Helper()
+	cfg := admin.Config()
+	cfg.ConnConfig.User = fmt.Sprintf("login-%x", rand.Uint64())
+	login := pgx.Identifier{cfg.ConnConfig.User}.Sanitize()
+	_, err := admin.Exec(t.Context(), "create role "+login+" login "+rights)
+	require.NoError(t, err)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		pool.Close()
+		_, err := admin.Exec(context.Background(), "drop owned by "+login+"; drop role "+login)
+		require.NoError(t, err)
+	})
+	return pool
+}
+
+// As on a managed service: the owner of the database may create roles, and is no superuser; nobody has pg_signal_backend.
+func TestNew_NeedsNoSuperuser(t *testing.T) {
+	t.Parallel()
+	admin := emptyPool(t)
+	owner := as(t, admin, "createrole")
+	database := pgx.Identifier{admin.Config().ConnConfig.Database}.Sanitize()
+	_, err := admin.Exec(t.Context(), "alter database "+database+" owner to "+pgx.Identifier{owner.Config().ConnConfig.User}.Sanitize())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "alter database "+database+" owner to current_user")
+		require.NoError(t, err)
+	})
+	of := newGuard(t, owner, nil)
+	require.ErrorIs(t, guard.Do(t.Context(), of, "sku/42", nothing), postgres.ErrNotReady)
+	require.NoError(t, of.Migrate(t.Context()))
+	roles := postgres.Roles{App: fmt.Sprintf("app-%x", rand.Uint64())}
+	require.NoError(t, postgres.GrantRoles(t.Context(), owner, "", roles))
+	app := pgx.Identifier{roles.App}.Sanitize()
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "drop owned by "+app+"; drop role "+app)
+		require.NoError(t, err)
+	})
+	_, err = owner.Exec(t.Context(), "create table counter (n int not null); insert into counter values (0); grant select, update on counter to "+app)
+	require.NoError(t, err)
+
+	cfg := &fencekit.Config{Guard: guard.Config{KeepFor: -1}} // each call acquires anew
+	a, b := newGuard(t, as(t, admin, "in role "+app), cfg), newGuard(t, as(t, admin, "in role "+app), cfg)
+	require.NoError(t, a.Check(t.Context()))
+	var running sync.WaitGroup
+	for _, g := range []*fencekit.Guard{a, b, a, b} {
+		running.Go(func() {
+			for range 5 {
+				err := guard.Do(t.Context(), g, "counter", func(ctx context.Context, tx pgx.Tx) error {
+					var n int
+					if err := tx.QueryRow(ctx, "select n from counter").Scan(&n); err != nil {
+						return err
+					}
+					_, err := tx.Exec(ctx, "update counter set n = $1", n+1)
+					return err
+				}, guard.Retryable())
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	var n int
+	require.NoError(t, owner.QueryRow(t.Context(), "select n from counter").Scan(&n))
+	require.Equal(t, 20, n)
+}
+
+// Its process doesn't know yet that the lock service has forgotten it.
+func TestElection_ADeposedLeadersWriteIsRejected(t *testing.T) {
+	t.Parallel()
+	pool := migratedPool(t)
+	campaign := func(value string) (*fencekit.Guard, fence.Leadership) {
+		g := newGuard(t, pool, nil)
+		election, err := g.Election("leader")
+		require.NoError(t, err)
+		led, err := election.Campaign(t.Context(), value)
+		require.NoError(t, err)
+		require.NoError(t, guard.Do(t.Context(), g.UnderLease(led), "leader", nothing))
+		return g, led
+	}
+	a, first := campaign("a")
+	_, err := pool.Exec(t.Context(), "select fence.lock_end(id) from fence.lock_session where id = (select session from fence.lock)")
+	require.NoError(t, err)
+	_, second := campaign("b")
+	require.Error(t, guard.Do(t.Context(), a.UnderLease(first), "leader", nothing))
+	require.ErrorIs(t, first.Proclaim(t.Context(), "late"), fence.ErrLeaseLost)
+	require.NoError(t, second.Resign(t.Context()))
 }

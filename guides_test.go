@@ -21,7 +21,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/audit"
@@ -153,8 +152,7 @@ func Example_http() {
 
 func Example_grantsInRequests() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
+	pool := connect(ctx)
 	defer pool.Close()
 	receiver := receiverOn(pool)
 	defer receiver.Close(ctx)
@@ -271,8 +269,7 @@ func Example_sqlc() {
 // docs/guide.md, "Testing"
 
 func TestGuides_Fenced(t *testing.T) {
-	client, pool := connect(t.Context())
-	defer client.Close()
+	pool := connect(t.Context())
 	defer pool.Close()
 	store, err := postgres.NewStore(pool, nil)
 	require.NoError(t, err)
@@ -354,19 +351,18 @@ func Example_history() {
 
 // docs/operate.md
 
-func withMetrics(client *clientv3.Client, pool *pgxpool.Pool) (*fencekit.Guard, error) {
+func withMetrics(pool *pgxpool.Pool) (*fencekit.Guard, error) {
 	metrics, err := guardprometheus.NewObserver(prometheus.DefaultRegisterer)
 	if err != nil {
 		return nil, err
 	}
-	return fencekit.New(client, pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{metrics}}})
+	return fencekit.New(pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{metrics}}})
 }
 
 func TestGuides_ObservedGuardIsMade(t *testing.T) {
-	client, pool := connect(t.Context())
-	defer client.Close()
+	pool := connect(t.Context())
 	defer pool.Close()
-	metered, err := withMetrics(client, pool)
+	metered, err := withMetrics(pool)
 	require.NoError(t, err)
 	require.NoError(t, metered.Close(t.Context()))
 }

@@ -10,12 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -32,15 +30,10 @@ const tables = `
 	create table account (name text primary key, balance int not null);
 	insert into account values ('a', 10), ('b', 0)`
 
-// connect returns clients of a real etcd and of a fresh database on a real
+// connect returns a pool on a fresh database on a real
 // Postgres, migrated, with three of sku 42 in stock and an account of 10.
-func connect(ctx context.Context) (*clientv3.Client, *pgxpool.Pool) {
-	t := &exampleTB{}
-	client, err := etcdserver.Shared(t).Client(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	dsn, err := pgserver.Shared(t).CreateDatabase(ctx, fmt.Sprintf("example_%d_%d", os.Getpid(), time.Now().UnixNano()))
+func connect(ctx context.Context) *pgxpool.Pool {
+	dsn, err := pgserver.Shared(&exampleTB{}).CreateDatabase(ctx, fmt.Sprintf("example_%d_%d", os.Getpid(), time.Now().UnixNano()))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -54,7 +47,7 @@ func connect(ctx context.Context) (*clientv3.Client, *pgxpool.Pool) {
 	if _, err := pool.Exec(ctx, tables); err != nil {
 		log.Fatal(err)
 	}
-	return client, pool
+	return pool
 }
 
 // receiverOn returns a Guard without a lock service.
@@ -72,15 +65,14 @@ func receiverOn(pool *pgxpool.Pool) *guard.Guard[pgx.Tx] {
 
 // open returns a Guard as Example makes one.
 func open(ctx context.Context) (g *fencekit.Guard, pool *pgxpool.Pool, done func()) {
-	client, pool := connect(ctx)
-	g, err := fencekit.New(client, pool, nil)
+	pool = connect(ctx)
+	g, err := fencekit.New(pool, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	return g, pool, func() {
 		_ = g.Close(ctx)
 		pool.Close()
-		client.Close()
 	}
 }
 

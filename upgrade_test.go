@@ -7,7 +7,6 @@ import (
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -16,12 +15,12 @@ import (
 // those that run go on.
 func TestUpgrade_MigrateFirst(t *testing.T) {
 	t.Parallel()
-	client, pool := etcdserver.Client(t), migratedPool(t)
-	g, _ := newGuard(t, client, pool, fencekit.Config{})
+	pool := migratedPool(t)
+	g := newGuard(t, pool, nil)
 	require.NoError(t, guard.Do(t.Context(), g, "a", nothing))
 	_, err := pool.Exec(t.Context(), "insert into fence.migration (version, name) values (99, 'later')")
 	require.NoError(t, err)
-	started, _ := newGuard(t, client, pool, fencekit.Config{})
+	started := newGuard(t, pool, nil)
 	for _, older := range []*fencekit.Guard{g, started} {
 		require.NoError(t, older.Check(t.Context()))
 		require.NoError(t, guard.Do(t.Context(), older, "b", nothing))
@@ -30,7 +29,7 @@ func TestUpgrade_MigrateFirst(t *testing.T) {
 	// As if this binary had one migration more than the schema.
 	_, err = pool.Exec(t.Context(), "delete from fence.migration where version = 99 or version = (select max(version) from fence.migration where version < 99)")
 	require.NoError(t, err)
-	newer, _ := newGuard(t, client, pool, fencekit.Config{})
+	newer := newGuard(t, pool, nil)
 	requireNotReady(t, newer.Check(t.Context()), postgres.NotMigrated)
 	requireNotReady(t, guard.Do(t.Context(), newer, "c", nothing), postgres.NotMigrated)
 	require.NoError(t, guard.Do(t.Context(), g, "c", nothing))

@@ -3,7 +3,10 @@ package fence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strings"
+	"unicode/utf8"
 )
 
 // ErrNoLeader: the election has no leader.
@@ -15,10 +18,30 @@ type Leader struct {
 	Value string // "" after Acquire instead of Campaign
 }
 
+// MaxValueLen limits what a leader proclaims, in bytes.
+const MaxValueLen = 4096
+
+// ValidateValue returns ErrInvalid if a leader can't proclaim value: it has more than MaxValueLen bytes, a zero byte, or
+// is not valid UTF-8.
+func ValidateValue(value string) error {
+	if len(value) > MaxValueLen || !utf8.ValidString(value) || strings.Contains(value, "\x00") {
+		return fmt.Errorf("%w: the value to proclaim has %d bytes, want at most %d of valid UTF-8 without a zero byte", ErrInvalid, len(value), MaxValueLen)
+	}
+	return nil
+}
+
+// Elector is a Locker that has elections.
+type Elector interface {
+	// Election returns the election of a name; a name that can't be a resource is an *InvalidGrantError. It makes no
+	// request.
+	Election(name string) (Election, error)
+}
+
 // Election elects one leader at a time, in order of arrival. It is the queue of the resource of the same name,
 // whose holder leads. It is safe for concurrent use and needs no closing.
 type Election interface {
-	// Campaign waits until it is elected, in one queue with Acquire and with its errors, and then proclaims value.
+	// Campaign waits until it is elected, in one queue with Acquire and with its errors, and then proclaims value: see
+	// ValidateValue.
 	Campaign(ctx context.Context, value string) (Leadership, error)
 
 	// Leader returns the present leader, or ErrNoLeader. Another one may lead by the time it returns.

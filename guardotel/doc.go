@@ -2,7 +2,7 @@
 //
 //	telemetry, err := guardotel.NewObserver(nil) // on the global providers
 //	…
-//	g, err := fencekit.New(client, pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{telemetry}}})
+//	g, err := fencekit.New(pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{telemetry}}})
 //
 // Each call of guard.Do, guard.Value and guard.Exec is a span, also those inside a guard.Hold, and
 // in the function's context. The events of a guard.Hold itself are of the span in the Hold's context.

@@ -2,7 +2,7 @@
 //
 //	metrics, err := guardprometheus.NewObserver(prometheus.DefaultRegisterer)
 //	…
-//	g, err := fencekit.New(client, pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{metrics}}})
+//	g, err := fencekit.New(pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{metrics}}})
 //
 // docs/operate.md has a table of the metrics. They are labelled by the class of
 // the resource, which is the part of its name before the first slash, and never by the resource.

@@ -43,7 +43,7 @@ func run(ctx context.Context) error {
 		return runWithEtcd(ctx, pool, endpoint)
 	}
 
-	g, err := fencekit.NewOnPostgres(pool, nil) // your pgx pool; once: g.Migrate(ctx)
+	g, err := fencekit.New(pool, nil) // your pgx pool; once: g.Migrate(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,11 @@ func runWithEtcd(ctx context.Context, pool *pgxpool.Pool, endpoint string) error
 	}
 	defer client.Close()
 
-	g, err := fencekit.New(client, pool, nil) // locks in your etcd
+	locker, err := etcd.New(client, nil)
+	if err != nil {
+		return err
+	}
+	g, err := fencekit.New(pool, &fencekit.Config{Locker: locker}) // locks in your etcd
 	if err != nil {
 		return err
 	}

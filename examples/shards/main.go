@@ -32,7 +32,7 @@ func main() {
 }
 
 func run(ctx context.Context, client *clientv3.Client, urls []string) error {
-	locker, err := etcd.NewLocker(client, nil) // one session in etcd serves all
+	locker, err := etcd.New(client, nil) // one session in etcd serves all
 	if err != nil {
 		return err
 	}

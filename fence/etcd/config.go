@@ -38,8 +38,8 @@ type Config struct {
 	// under locks of etcd's tools have no fence and are never rejected.
 	MutexKeys bool
 
-	// TTL is how long a lock outlives its holder's last renewal: whole seconds, at least one. etcd may grant more,
-	// see [Locker.GrantedTTL]. It bounds each request to etcd, which may take at most 5 s. Default: 10 s.
+	// TTL is how long a lock outlives its holder's last renewal: whole seconds, at least one. etcd may grant more. It
+	// bounds each request to etcd, which may take at most 5 s. Default: 10 s.
 	TTL time.Duration
 
 	// Label begins the holder of every grant. Default: host and process id.

@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestNewLocker_RejectsBadConfig(t *testing.T) {
+func TestNew_RejectsBadConfig(t *testing.T) {
 	client := etcdserver.Client(t)
 	for field, cfgs := range map[string][]Config{
 		"Prefix": {{Prefix: "a/"}, {Prefix: "/"}, {Prefix: "a\x00"}, {Prefix: "\xff"}},
@@ -22,14 +22,14 @@ func TestNewLocker_RejectsBadConfig(t *testing.T) {
 		"Label":  {{Label: "a\n"}, {Label: "\xff"}, {Label: strings.Repeat("x", 230)}},
 	} {
 		for _, cfg := range cfgs {
-			_, err := NewLocker(client, &cfg)
+			_, err := New(client, &cfg)
 			require.ErrorIs(t, err, fence.ErrInvalid, "%+v", cfg)
 			require.ErrorContains(t, err, ": etcd.Config."+field+" ")
 		}
 	}
 }
 
-func TestNewLocker_RejectsUnusableClients(t *testing.T) {
+func TestNew_RejectsUnusableClients(t *testing.T) {
 	closed, moved, watching := dial(t, etcdserver.Shared(t).Endpoint()), etcdserver.Client(t), etcdserver.Client(t)
 	require.NoError(t, closed.Close())
 	moved.KV = namespace.NewKV(moved.KV, "elsewhere/")
@@ -44,7 +44,7 @@ func TestNewLocker_RejectsUnusableClients(t *testing.T) {
 		"KV or Watcher replaced":              moved,
 		"set Config.Prefix instead":           watching,
 	} {
-		_, err := NewLocker(client, nil)
+		_, err := New(client, nil)
 		require.ErrorIs(t, err, fence.ErrInvalid)
 		require.ErrorContains(t, err, says)
 	}

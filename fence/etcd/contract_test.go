@@ -18,7 +18,7 @@ func harness(t testing.TB) guardtest.LockerHarness {
 	client := dial(t, e.Endpoint())
 	return guardtest.LockerHarness{
 		New: func(t testing.TB) guardtest.ClosableLocker {
-			l, err := NewLocker(client, cfg)
+			l, err := New(client, cfg)
 			require.NoError(t, err)
 			return l
 		},

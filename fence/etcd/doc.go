@@ -1,4 +1,4 @@
-// Package etcd is the lock service of Fencekit on etcd: [NewLocker] makes a [Locker].
+// Package etcd is the lock service of Fencekit on etcd: [New] makes a [Locker].
 //
 // # Model
 //

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"unicode/utf8"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -22,8 +21,7 @@ type Election struct {
 
 var _ fence.Election = (*Election)(nil)
 
-// Election returns the election of this name; a name that can't be a resource is a
-// *fence.InvalidGrantError.
+// Election implements fence.Elector.
 func (l *Locker) Election(name string) (fence.Election, error) {
 	if err := l.cluster.Keys.Validate(name); err != nil {
 		return nil, err
@@ -31,15 +29,14 @@ func (l *Locker) Election(name string) (fence.Election, error) {
 	return &Election{locker: l, name: name}, nil
 }
 
-// Campaign implements fence.Election. value has at most 4096 bytes of valid UTF-8; any other is fence.ErrInvalid.
-// Other errors are those of Acquire.
+// Campaign implements fence.Election. Its errors are those of Acquire.
 //
-// Proclaim of the Leadership has the same bounds; calls take effect one after another. It returns the cause of
+// Calls of Proclaim of the Leadership take effect one after another. It returns the cause of
 // Context if the leadership is over, though an observer may have seen the value; else the error of ctx, or a
 // *fence.UnavailableError. If that is InDoubt, the value may or may not be proclaimed until the next Proclaim that
 // returns nil.
 func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
-	if err := validateValue(value); err != nil {
+	if err := fence.ValidateValue(value); err != nil {
 		return nil, err
 	}
 	p, err := e.locker.acquire(ctx, e.name, &value)
@@ -153,7 +150,7 @@ func (le *leadership) Resign(ctx context.Context) error { return le.Release(ctx)
 
 // Proclaim implements fence.Leadership: see etcd.Election.Campaign.
 func (le *leadership) Proclaim(ctx context.Context, value string) error {
-	if err := validateValue(value); err != nil {
+	if err := fence.ValidateValue(value); err != nil {
 		return err
 	}
 	p, op := le.position, "proclaim "+le.position.line.resource
@@ -242,16 +239,4 @@ func (le *leadership) deposed(ctx context.Context, op string) error {
 	case <-ctx.Done():
 		return cluster.Ended(ctx, op)
 	}
-}
-
-const maxValueLen = 4096
-
-func validateValue(value string) error {
-	switch {
-	case len(value) > maxValueLen:
-		return fmt.Errorf("%w: the value to proclaim has %d bytes, at most %d are allowed", fence.ErrInvalid, len(value), maxValueLen)
-	case !utf8.ValidString(value):
-		return fmt.Errorf("%w: the value to proclaim is not valid UTF-8", fence.ErrInvalid)
-	}
-	return nil
 }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,26 +57,6 @@ func requireLeader(t testing.TB, e *Election, led fence.Leadership, value string
 	now, err := e.Leader(patient(t))
 	require.NoError(t, err)
 	require.Equal(t, fence.Leader{Grant: led.Grant(), Value: value}, now)
-}
-
-func TestElection_RejectsBadNamesAndValues(t *testing.T) {
-	t.Parallel()
-	l, _ := locker(t)
-	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", fence.MaxResourceLen+1)} {
-		_, err := l.Election(name)
-		require.ErrorAs(t, err, new(*fence.InvalidGrantError))
-	}
-	e := election(t, l, "leader")
-	longest := strings.Repeat("\x00", 4096)
-	led := campaign(t, e, longest)
-	requireLeader(t, e, led, longest)
-	for _, value := range []string{longest + "x", "\xff"} {
-		require.ErrorIs(t, led.Proclaim(patient(t), value), fence.ErrInvalid)
-		_, err := e.Campaign(patient(t), value)
-		require.ErrorIs(t, err, fence.ErrInvalid)
-		require.ErrorContains(t, err, "the value to proclaim ")
-	}
-	requireLeader(t, e, led, longest)
 }
 
 func TestClose_EndsElections(t *testing.T) {

@@ -34,7 +34,7 @@ func Example() {
 	client, stop := connect(ctx)
 	defer stop()
 
-	locker, err := etcd.NewLocker(client, nil)
+	locker, err := etcd.New(client, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func ExampleLocker_Election() {
 	ctx := context.Background()
 	client, stop := connect(ctx)
 	defer stop()
-	locker, err := etcd.NewLocker(client, nil)
+	locker, err := etcd.New(client, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

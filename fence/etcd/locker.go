@@ -30,12 +30,13 @@ type Locker struct {
 var (
 	_ fence.Locker      = (*Locker)(nil)
 	_ fence.EpochKeeper = (*Locker)(nil)
+	_ fence.Elector     = (*Locker)(nil)
 )
 
-// NewLocker returns a Locker that uses client, which it never closes. It makes no request. A nil cfg means the
+// New returns a Locker that uses client, which it never closes. It makes no request. A nil cfg means the
 // defaults; cfg is copied. It fails with fence.ErrInvalid for a bad cfg, and for a client that is closed, has a
 // malformed endpoint, or is wrapped by etcd's namespace package.
-func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
+func New(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	c := cfg.withDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -51,14 +52,8 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	return l, nil
 }
 
-// GrantedTTL is the time to live that etcd granted, perhaps longer than asked for; 0 without a session.
-func (l *Locker) GrantedTTL() time.Duration {
-	s := l.sessions.Current()
-	if s == nil || s.Remaining() == 0 {
-		return 0
-	}
-	return s.GrantedTTL()
-}
+// TTL is Config.TTL. etcd may grant more.
+func (l *Locker) TTL() time.Duration { return l.sessions.TTL }
 
 // Close ends all leases with fence.LossClosed, revokes the session's lease in etcd, which deletes all lock keys,
 // and stops everything in the background. Later and waiting calls of Acquire and TryAcquire return fence.ErrClosed.

@@ -39,7 +39,7 @@ func fresh(t testing.TB) *Config {
 
 func newTestLocker(t testing.TB, client *clientv3.Client, cfg *Config) *Locker {
 	t.Helper()
-	l, err := NewLocker(client, cfg)
+	l, err := New(client, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/fencekit/fencekit/fence"
 )
@@ -16,10 +15,9 @@ type election struct {
 	name   string
 }
 
-// Election returns the election of this name; a name that can't be a resource is a *fence.InvalidGrantError. A value
-// has at most 4096 bytes of valid UTF-8; any other is fence.ErrInvalid. Observe asks each second, and waits while
-// the database can't be reached; it ends with fence.ErrClosed when the Locker is closed. An error of Proclaim that is
-// InDoubt leaves open whether the value is proclaimed.
+// Election implements fence.Elector. Observe asks each second, and waits while the database can't be reached; it ends
+// with fence.ErrClosed when the Locker is closed. An error of Proclaim that is InDoubt leaves open whether the value is
+// proclaimed.
 func (l *Locker) Election(name string) (fence.Election, error) {
 	if err := fence.ValidateResource(name); err != nil {
 		return nil, err
@@ -28,7 +26,7 @@ func (l *Locker) Election(name string) (fence.Election, error) {
 }
 
 func (e *election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
-	if err := validateValue(value); err != nil {
+	if err := fence.ValidateValue(value); err != nil {
 		return nil, err
 	}
 	p, err := e.locker.acquire(ctx, true, value, e.name)
@@ -91,7 +89,7 @@ func (le *leadership) Resign(ctx context.Context) error { return le.Release(ctx)
 
 // Proclaim takes turns, so that the last call's value stays.
 func (le *leadership) Proclaim(ctx context.Context, value string) error {
-	if err := validateValue(value); err != nil {
+	if err := fence.ValidateValue(value); err != nil {
 		return err
 	}
 	p, l, op := le.lease, le.locker, "proclaim "+le.resource()
@@ -128,11 +126,4 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	case <-ctx.Done():
 		return ended(ctx, op)
 	}
-}
-
-func validateValue(value string) error {
-	if len(value) > 4096 || !utf8.ValidString(value) {
-		return fmt.Errorf("%w: the value to proclaim has %d bytes, want at most 4096 of valid UTF-8", fence.ErrInvalid, len(value))
-	}
-	return nil
 }

@@ -37,6 +37,7 @@ type Locker struct {
 var (
 	_ fence.Locker      = (*Locker)(nil)
 	_ fence.EpochKeeper = (*Locker)(nil)
+	_ fence.Elector     = (*Locker)(nil)
 )
 
 // New returns a Locker on the database of pool, which has to stay open until Close. It makes no request. A nil cfg
@@ -60,6 +61,9 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Locker, error) {
 	}
 	return l, nil
 }
+
+// TTL is Config.TTL.
+func (l *Locker) TTL() time.Duration { return l.cfg.TTL }
 
 // Check reports whether the database would grant a lock now, for start-up and readiness probes: that it answers, is
 // no standby, has the schema, and gives the role its rights. It changes nothing. The errors are those of Acquire.

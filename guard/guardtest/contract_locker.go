@@ -43,8 +43,9 @@ type LockerHarness struct {
 	Ordered bool
 }
 
-// TestLocker runs the contract of a lock service: fence.Locker and fence.Lease, and F1 to F3 without their times. Call
-// it from a test that isn't parallel: its last part looks for goroutines that a closed Locker has left.
+// TestLocker runs the contract of a lock service: fence.Locker and fence.Lease, fence.Election if the Locker is a
+// fence.Elector, and F1 to F3 without their times. Call it from a test that isn't parallel: its last part looks for
+// goroutines that a closed Locker has left.
 func TestLocker(t *testing.T, h LockerHarness) {
 	t.Run("parts", func(t *testing.T) {
 		for _, p := range lockerParts {
@@ -77,6 +78,7 @@ var lockerParts = []struct {
 	{"deadline", (*lockerRun).deadline},
 	{"contention", (*lockerRun).contention},
 	{"close", (*lockerRun).close},
+	{"election", (*lockerRun).election},
 }
 
 type lockerRun struct {

@@ -77,6 +77,9 @@ func (e *lease) Release(ctx context.Context) error {
 }
 
 func (e *lease) Proclaim(ctx context.Context, value string) error {
+	if err := fence.ValidateValue(value); err != nil {
+		return err
+	}
 	s := e.locker.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,6 +110,9 @@ type election struct {
 }
 
 func (e *election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
+	if err := fence.ValidateValue(value); err != nil {
+		return nil, err
+	}
 	won, err := e.locker.acquire(ctx, e.name, value)
 	if err != nil {
 		return nil, err

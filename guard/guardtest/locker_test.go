@@ -90,7 +90,7 @@ var brokenLockers = map[string]struct {
 }{
 	"process excludes only itself": {func(h *guardtest.LockerHarness) {
 		h.New = func(testing.TB) guardtest.ClosableLocker { return guardtest.NewLocker() }
-	}, []string{"exclusion", "order of arrival", "try", "try all", "release", "contention", "restart"}},
+	}, []string{"exclusion", "order of arrival", "try", "try all", "release", "contention", "election", "restart"}},
 	"waiter never leaves": {newAs(func(l *guardtest.Locker) stubborn { return stubborn{l} }), []string{"cancel"}},
 	"lease is never lost": {func(h *guardtest.LockerHarness) { h.Lose = func(testing.TB, guardtest.ClosableLocker) {} }, []string{"loss"}},
 	"close does nothing":  {newAs(func(l *guardtest.Locker) unclosed { return unclosed{l} }), []string{"close"}},

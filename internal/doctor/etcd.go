@@ -27,7 +27,7 @@ func checkGrants(ctx context.Context, s *target) (_ []Finding, err error) {
 	if l.inspector, err = inspect.New(l.Client, l.Prefix, l.limits.Request); err != nil {
 		return nil, err
 	}
-	if l.locker, err = etcd.NewLocker(l.Client, &etcd.Config{Prefix: l.Prefix}); err != nil {
+	if l.locker, err = etcd.New(l.Client, &etcd.Config{Prefix: l.Prefix}); err != nil {
 		return nil, err
 	}
 	err = l.locker.Check(ctx)

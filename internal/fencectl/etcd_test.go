@@ -46,7 +46,7 @@ func startEtcd(t *testing.T, cfg *etcdserver.Config) *etcdserver.Server {
 func newLocker(t *testing.T, client *clientv3.Client, cfg etcd.Config) *etcd.Locker {
 	t.Helper()
 	cfg.TTL = cmp.Or(cfg.TTL, time.Minute)
-	l, err := etcd.NewLocker(client, &cfg)
+	l, err := etcd.New(client, &cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

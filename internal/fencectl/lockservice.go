@@ -89,7 +89,7 @@ type etcdLocks struct {
 }
 
 func (s etcdLocks) NewLocker(ttl time.Duration) (closableLocker, error) {
-	return etcd.NewLocker(s.client, &etcd.Config{Prefix: s.prefix, TTL: ttl})
+	return etcd.New(s.client, &etcd.Config{Prefix: s.prefix, TTL: ttl})
 }
 
 func (s etcdLocks) Place() string { return "under " + s.prefix + "/locks/" }

@@ -76,7 +76,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 	t.Parallel()
 	tests := []string{"github.com/stretchr/testify", "github.com/ory/dockertest", "pgregory.net/rapid", "go.uber.org/goleak", module + "internal/testenv", module + "guard/guardtest"}
 	for pkg, forbidden := range map[string][]string{
-		"":                 append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos", module + "storage/postgres/patroni"}, tests...),
+		"":                 append([]string{module + "chaos", module + "storage/postgres/patroni"}, tests...),
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
 		"cmd/fencectl":     append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
 		"guardsql":         append([]string{"go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/pgx/v5/pgxpool", "github.com/jackc/pgx/v5/stdlib", module + "fence", module + "storage", module + "internal"}, tests...),
@@ -95,6 +95,18 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Who has the locks in the database links its driver, and no client of another lock service.
+func TestImports_TheFrontDoorNeedsTheDriverOnly(t *testing.T) {
+	t.Parallel()
+	outside := slices.DeleteFunc(dependencies(t, ""), func(dep string) bool { return strings.HasPrefix(dep+"/", module) })
+	require.LessOrEqual(t, len(outside), 45)
+	for _, dep := range outside {
+		driver := strings.HasPrefix(dep, "github.com/jackc/") || strings.HasPrefix(dep, "golang.org/x/sync/") || strings.HasPrefix(dep, "golang.org/x/text/")
+		require.True(t, driver, dep)
+	}
+	require.NotContains(t, dependencies(t, ""), module+"fence/etcd")
 }
 
 // Docker is reached by its command: a client of it would double what "make demo" compiles. etcd is a program of

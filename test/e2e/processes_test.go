@@ -43,7 +43,7 @@ func newProcess(t *testing.T, etcdEndpoints, dsn string, lockCfg etcd.Config, cf
 	require.NoError(t, err)
 	t.Cleanup(p.pool.Close)
 	lockCfg.Prefix = t.Name()
-	p.locker, err = etcd.NewLocker(client, &lockCfg)
+	p.locker, err = etcd.New(client, &lockCfg)
 	require.NoError(t, err)
 	store, err := postgres.NewStore(p.pool, nil)
 	require.NoError(t, err)

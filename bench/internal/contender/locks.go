@@ -107,7 +107,7 @@ func inEtcd(t *load.Target, _ *pgxpool.Pool) (closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return etcd.NewLocker(client, &etcd.Config{Prefix: "bench-" + t.Cell})
+	return etcd.New(client, &etcd.Config{Prefix: "bench-" + t.Cell})
 }
 
 func inPostgres(_ *load.Target, pool *pgxpool.Pool) (closer, error) { return pglock.New(pool, nil) }

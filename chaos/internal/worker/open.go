@@ -97,7 +97,7 @@ func (w *worker) locker() (closingLocker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker})
+	return etcd.New(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker})
 }
 
 type fenced struct{ env *Env }

@@ -82,7 +82,7 @@ func (w *worker) run(ctx context.Context, ttl time.Duration) (err error) {
 		return fmt.Errorf("connecting to Postgres: %w", err)
 	}
 	defer w.pool.Close()
-	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: cfg.Prefix, TTL: ttl, Label: cfg.Name})
+	locker, err := etcd.New(client, &etcd.Config{Prefix: cfg.Prefix, TTL: ttl, Label: cfg.Name})
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func TestDeduct_StaleGrantIs409(t *testing.T) {
 	dsn, pool := stocked(t)
 	cfg := config(t, dsn)
 	s := startService(t, cfg)
-	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.Prefix, TTL: time.Minute, Label: "client"})
+	locker, err := etcd.New(etcdserver.Client(t), &etcd.Config{Prefix: cfg.Prefix, TTL: time.Minute, Label: "client"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, locker.Close(context.WithoutCancel(ctx))) }()
 

@@ -188,8 +188,12 @@ func connect(ctx context.Context, cfg Config, observers []*guard.Observer, log *
 	if c.pool, err = pgxpool.New(ctx, cfg.Postgres); err != nil {
 		return c, fmt.Errorf("connecting to Postgres: %w", err)
 	}
-	c.guard, err = fencekit.New(c.client, c.pool, &fencekit.Config{
-		Lock: etcd.Config{Prefix: cfg.Prefix, TTL: cfg.TTL, Label: cfg.Name},
+	locker, err := etcd.New(c.client, &etcd.Config{Prefix: cfg.Prefix, TTL: cfg.TTL, Label: cfg.Name, Logger: log})
+	if err != nil {
+		return c, err
+	}
+	c.guard, err = fencekit.New(c.pool, &fencekit.Config{
+		Locker: locker,
 		Guard: guard.Config{
 			StoreTimeout:   5 * time.Second,  // shorter than a client's patience: it gets 503 then
 			MaxRun:         10 * time.Second, // nothing here takes as long

@@ -31,7 +31,7 @@ var _ locks.Service = (*Inspector)(nil)
 
 // New returns an Inspector of the Lockers with this Config.Prefix; "" means their default. requestTimeout bounds
 // each request. New makes no request, and the Inspector never closes client. It fails with fence.ErrInvalid for
-// what etcd.NewLocker rejects. Lockers with Config.MutexKeys can't be inspected: their keys may be anywhere.
+// what etcd.New rejects. Lockers with Config.MutexKeys can't be inspected: their keys may be anywhere.
 func New(client *clientv3.Client, prefix string, requestTimeout time.Duration) (*Inspector, error) {
 	if prefix == "" {
 		prefix = cluster.DefaultPrefix

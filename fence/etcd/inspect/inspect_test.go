@@ -37,7 +37,7 @@ func newInspector(t testing.TB, client *clientv3.Client, cfg *etcd.Config) *Insp
 
 func newLocker(t testing.TB, client *clientv3.Client, cfg *etcd.Config) *etcd.Locker {
 	t.Helper()
-	l, err := etcd.NewLocker(client, cfg)
+	l, err := etcd.New(client, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	return l
