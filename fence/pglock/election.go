@@ -2,12 +2,11 @@ package pglock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
 type election struct {
@@ -52,32 +51,7 @@ func (e *election) Leader(ctx context.Context) (fence.Leader, error) {
 }
 
 func (e *election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
-	return func(yield func(fence.Leader, error) bool) {
-		timer := time.NewTicker(e.locker.cfg.poll)
-		defer timer.Stop()
-		var last *fence.Leader
-		for {
-			now, err := e.Leader(ctx)
-			switch {
-			case ctx.Err() != nil:
-				return
-			case errors.Is(err, fence.ErrClosed):
-				yield(fence.Leader{}, err)
-				return
-			case (err == nil || errors.Is(err, fence.ErrNoLeader)) && (last == nil || *last != now):
-				last = &now
-				if !yield(now, err) {
-					return
-				}
-			}
-			select {
-			case <-timer.C:
-			case <-e.locker.closing.Closed():
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
+	return session.Observe(ctx, e, e.locker.cfg.poll, e.locker.closing.Closed())
 }
 
 type leadership struct {

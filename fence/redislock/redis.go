@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence/internal/keylock"
 )
 
-// The value of a lock is PROCESS \n HOLDER \n TOKEN; neither of the first two has a control character.
+// The value of a lock is PROCESS \n HOLDER \n TOKEN \n VALUE; neither of the first two has a control character.
 
 // acquireScript returns the token, or "" and the holder. Asked again after a lost answer, it returns the same token.
 // A call that waits for another process's lock says so.
@@ -22,7 +22,7 @@ local value = redis.call('get', KEYS[1])
 local own = ARGV[1] .. '\n' .. ARGV[2] .. '\n'
 if value and string.sub(value, 1, #own) == own then
 	redis.call('pexpire', KEYS[1], ARGV[3])
-	return {string.sub(value, #own + 1), ''}
+	return {string.match(value, '^%d+', #own + 1), ''}
 end
 if value then
 	local process, holder = string.match(value, '^(.-)\n(.-)\n')
@@ -33,7 +33,7 @@ if value then
 end
 redis.call('incr', KEYS[2])
 local token = redis.call('get', KEYS[2])
-redis.call('set', KEYS[1], own .. token, 'px', ARGV[3])
+redis.call('set', KEYS[1], own .. token .. '\n' .. ARGV[5], 'px', ARGV[3])
 redis.call('del', KEYS[3])
 return {token, ''}`
 
@@ -41,7 +41,9 @@ return {token, ''}`
 const renewScript = `
 local value = redis.call('get', KEYS[1])
 if value and string.sub(value, 1, #ARGV[1]) == ARGV[1] then
-	return redis.call('pexpire', KEYS[1], ARGV[2])
+	local own = ARGV[1] .. string.match(value, '^%d+', #ARGV[1] + 1) .. '\n'
+	redis.call('set', KEYS[1], own .. ARGV[3], 'px', ARGV[2])
+	return 1
 end
 return 0`
 
@@ -91,7 +93,7 @@ func (s service) Acquire(ctx context.Context, r keylock.Request) (fence.Token, e
 }
 
 func (s service) acquire(ctx context.Context, r keylock.Request, keys ...string) (fence.Token, error) {
-	answer, err := s.eval(ctx, acquireScript, keys, r.Process, r.Holder, r.TTL.Milliseconds(), r.Mark.Milliseconds())
+	answer, err := s.eval(ctx, acquireScript, keys, r.Process, r.Holder, r.TTL.Milliseconds(), r.Mark.Milliseconds(), r.Value)
 	if err != nil {
 		return 0, err
 	}
@@ -104,7 +106,7 @@ func (s service) acquire(ctx context.Context, r keylock.Request, keys ...string)
 }
 
 func (s service) Renew(ctx context.Context, r keylock.Request, _ fence.Token) (bool, error) {
-	return s.evalOwn(ctx, renewScript, r, r.TTL.Milliseconds())
+	return s.evalOwn(ctx, renewScript, r, r.TTL.Milliseconds(), r.Value)
 }
 
 func (s service) Release(ctx context.Context, r keylock.Request) error {
@@ -157,36 +159,52 @@ var refusals = map[string]struct {
 	"ERR max number of clients reached": {fence.Unreachable, true, "raise maxclients, or connect fewer clients"},
 }
 
+func (s service) Look(ctx context.Context, resource string) (keylock.Owner, error) {
+	lock, _, _ := s.keys(resource)
+	return look(ctx, s.client, resource, lock)
+}
+
+func look(ctx context.Context, c redis.Cmdable, resource, lock string) (none keylock.Owner, err error) {
+	value, err := c.Get(ctx, lock).Result()
+	of := strings.SplitN(value, "\n", 4)
+	if errors.Is(err, redis.Nil) || err == nil && len(of) != 4 {
+		return none, nil
+	} else if err != nil {
+		return none, err
+	}
+	left, err := c.PTTL(ctx, lock).Result()
+	if err != nil {
+		return none, err
+	}
+	token, err := strconv.ParseInt(of[2], 10, 64)
+	return keylock.Owner{Resource: resource, Process: of[0], Holder: of[1], Value: of[3], Token: fence.Token(token), Left: left}, err
+}
+
 // List looks at one server after another, since each of a cluster has other keys.
-func (s service) List(ctx context.Context) (places []keylock.Place, err error) {
-	before := s.prefix + "{:"
+func (s service) List(ctx context.Context) (owners []keylock.Owner, err error) {
+	before, after := s.prefix+"{:", "}:lock"
 	list := func(ctx context.Context, c redis.Cmdable) error {
-		keys := c.Scan(ctx, 0, glob.Replace(before)+"*}:lock", 1000).Iterator()
+		keys := c.Scan(ctx, 0, glob.Replace(before)+"*"+after, 1000).Iterator()
 		for keys.Next(ctx) {
-			value, err := c.Get(ctx, keys.Val()).Result()
-			of := strings.Split(value, "\n")
-			if errors.Is(err, redis.Nil) || err == nil && len(of) != 3 {
-				continue
-			}
-			token, _ := strconv.ParseInt(of[len(of)-1], 10, 64)
-			left, leftErr := c.PTTL(ctx, keys.Val()).Result()
-			if err := errors.Join(err, leftErr); err != nil {
+			o, err := look(ctx, c, strings.TrimSuffix(strings.TrimPrefix(keys.Val(), before), after), keys.Val())
+			if err != nil {
 				return err
 			}
-			resource := strings.TrimSuffix(strings.TrimPrefix(keys.Val(), before), "}:lock")
-			places = append(places, keylock.Place{Resource: resource, Process: of[0], Holder: of[1], Token: fence.Token(token), Left: left})
+			if o.Holder != "" {
+				owners = append(owners, o)
+			}
 		}
 		return keys.Err()
 	}
 	if cluster, is := s.client.(*redis.ClusterClient); is {
 		var mu sync.Mutex
-		return places, cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		return owners, cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
 			return list(ctx, c)
 		})
 	}
-	return places, list(ctx, s.client)
+	return owners, list(ctx, s.client)
 }
 
 var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)

@@ -30,6 +30,7 @@ type memory struct {
 type key struct {
 	process, holder string
 	token           fence.Token
+	value           string
 }
 
 func newMemory() *memory {
@@ -64,7 +65,7 @@ func (m *memory) Acquire(_ context.Context, r keylock.Request) (fence.Token, err
 		return 0, &fence.LockedError{Resource: r.Resource, Holder: k.holder}
 	} else if !taken {
 		m.count[r.Resource]++
-		m.keys[r.Resource] = key{r.Process, r.Holder, m.count[r.Resource]}
+		m.keys[r.Resource] = key{r.Process, r.Holder, m.count[r.Resource], r.Value}
 		delete(m.waits, r.Resource)
 	}
 	return m.keys[r.Resource].token, nil
@@ -75,7 +76,11 @@ func (m *memory) Renew(_ context.Context, r keylock.Request, _ fence.Token) (boo
 	if answer := m.enter("renew", r); answer != nil {
 		return answer.(bool), nil
 	}
-	return m.owns(r), nil
+	k, owns := m.keys[r.Resource], m.owns(r)
+	if k.value = r.Value; owns {
+		m.keys[r.Resource] = k
+	}
+	return owns, nil
 }
 
 func (m *memory) Release(_ context.Context, r keylock.Request) error {
@@ -105,6 +110,21 @@ func (m *memory) Raise(_ context.Context, resource string, above fence.Token) er
 		m.count[resource] = max(m.count[resource], above)
 	}
 	return nil
+}
+
+func (m *memory) Look(_ context.Context, resource string) (keylock.Owner, error) {
+	defer m.mu.Unlock()
+	m.enter("look", keylock.Request{Resource: resource})
+	k := m.keys[resource]
+	return keylock.Owner{Resource: resource, Process: k.process, Holder: k.holder, Value: k.value, Token: k.token, Left: time.Minute}, nil
+}
+
+func (m *memory) List(ctx context.Context) (owners []keylock.Owner, err error) {
+	for resource := range m.keys {
+		o, _ := m.Look(ctx, resource)
+		owners = append(owners, o)
+	}
+	return owners, nil
 }
 
 func (m *memory) Check(context.Context, keylock.Request) error { return nil }
@@ -168,8 +188,8 @@ func TestCheck_FindsEachBrokenPromise(t *testing.T) {
 			}
 			return nil
 		},
-		"nobody renews another's key": func(_ *memory, method string, r keylock.Request) any {
-			if method == "renew" {
+		"nobody renews another's key": func(m *memory, method string, r keylock.Request) any {
+			if method == "renew" && !m.owns(r) {
 				return true
 			}
 			return nil
@@ -181,8 +201,8 @@ func TestCheck_FindsEachBrokenPromise(t *testing.T) {
 			}
 			return nil
 		},
-		"a key that was released isn't renewed": func(_ *memory, method string, r keylock.Request) any {
-			if method == "renew" && r.Process == "a" {
+		"a key that was released isn't renewed": func(m *memory, method string, r keylock.Request) any {
+			if method == "renew" && r.Process == "a" && !m.owns(r) {
 				return true
 			}
 			return nil
@@ -194,8 +214,22 @@ func TestCheck_FindsEachBrokenPromise(t *testing.T) {
 			return nil
 		},
 		"a key that is over isn't renewed": func(m *memory, method string, r keylock.Request) any {
-			if method == "renew" && m.count[r.Resource] == 2 {
+			if method == "renew" && m.count[r.Resource] == 2 && !m.owns(r) {
 				return true
+			}
+			return nil
+		},
+		"Look and List return the owner": func(m *memory, method string, r keylock.Request) any {
+			if k, taken := m.keys[r.Resource]; method == "look" && taken {
+				k.holder = ""
+				m.keys[r.Resource] = k
+			}
+			return nil
+		},
+		"a renewal changes the value": func(m *memory, method string, r keylock.Request) any {
+			if k := m.keys[r.Resource]; method == "look" && k.value != "" {
+				k.value = "v"
+				m.keys[r.Resource] = k
 			}
 			return nil
 		},

@@ -23,9 +23,11 @@ type lease struct {
 	failed  error         // why it isn't known to be gone; set before settled is closed
 
 	watching atomic.Bool
+	renewing chan struct{} // has one renewal at a time
 
 	// The rest is guarded by locker.mu.
 	grant  fence.Grant
+	value  string // that the key has, or gets with the next renewal
 	owner  string // if that is another
 	asking bool   // a request may write the key
 	left   bool   // the key may be there
@@ -33,9 +35,9 @@ type lease struct {
 
 var _ fence.Lease = (*lease)(nil)
 
-func (l *Locker) newLease(resource string, wait bool) (*lease, error) {
+func (l *Locker) newLease(resource string, wait bool, value string) (*lease, error) {
 	p := &lease{
-		locker: l, freed: make(chan struct{}, 1), settled: make(chan struct{}), asking: true,
+		locker: l, value: value, renewing: make(chan struct{}, 1), freed: make(chan struct{}, 1), settled: make(chan struct{}), asking: true,
 		grant: fence.Grant{Resource: resource, Epoch: l.cfg.Epoch, Holder: newHolder(l.cfg.Label)},
 	}
 	if wait {
@@ -52,7 +54,9 @@ func (l *Locker) newLease(resource string, wait bool) (*lease, error) {
 }
 
 func (p *lease) request() Request {
-	return Request{p.grant.Resource, p.locker.process, p.grant.Holder, p.locker.cfg.TTL, p.mark}
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
+	return Request{p.grant.Resource, p.locker.process, p.grant.Holder, p.locker.cfg.TTL, p.mark, p.value}
 }
 
 // kept is the session.LeaseService of one lease.
@@ -79,6 +83,12 @@ func (p kept) Grant(ctx context.Context, ttl time.Duration) (none struct{}, gran
 
 func (p kept) KeepAlive(ctx context.Context, _ struct{}) (time.Duration, error) {
 	l := p.locker
+	select {
+	case p.renewing <- struct{}{}:
+		defer func() { <-p.renewing }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 	renewed, err := within(ctx, l, func(ctx context.Context) (bool, error) { return l.service.Renew(ctx, p.request(), p.grant.Token) })
 	if err != nil || renewed {
 		return l.cfg.TTL, err

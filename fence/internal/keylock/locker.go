@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/internal/session"
+	"github.com/fencekit/fencekit/internal/locks"
 )
 
 // Locker is a fence.Locker on a Service. It is safe for concurrent use.
@@ -32,6 +33,8 @@ var (
 	_ fence.Locker      = (*Locker)(nil)
 	_ fence.Raiser      = (*Locker)(nil)
 	_ fence.EpochKeeper = (*Locker)(nil)
+	_ fence.Elector     = (*Locker)(nil)
+	_ locks.Service     = (*Locker)(nil)
 )
 
 // New returns a Locker on service. It makes no request. A bad cfg is fence.ErrInvalid.
@@ -62,6 +65,9 @@ func (l *Locker) Check(ctx context.Context) error {
 	_, err := within(ctx, l, func(ctx context.Context) (none struct{}, err error) { return none, l.service.Check(ctx, r) })
 	return l.unavailable("check", err)
 }
+
+// TTL is how long a lock outlives its holder's last renewal.
+func (l *Locker) TTL() time.Duration { return l.cfg.TTL }
 
 // Epoch implements fence.EpochKeeper.
 func (l *Locker) Epoch() int64 { return l.cfg.Epoch }
@@ -158,12 +164,20 @@ func (l *Locker) watching() (leases []*lease) {
 // *fence.InvalidGrantError for a bad name; fence.ErrClosed; else a *fence.UnavailableError. If ctx ends behind
 // another holder, the error is also a *fence.LockedError.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return l.acquire(ctx, resource, true)
+	p, err := l.acquire(ctx, resource, true, "")
+	if err != nil {
+		return nil, err // an interface that is nil
+	}
+	return p, nil
 }
 
 // TryAcquire implements fence.Locker. Other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return l.acquire(ctx, resource, false)
+	p, err := l.acquire(ctx, resource, false, "")
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // TryAcquireAll implements fence.Locker, with a request for each resource: their keys may be on different servers.
@@ -190,12 +204,12 @@ func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fenc
 	return held, nil
 }
 
-func (l *Locker) acquire(ctx context.Context, resource string, wait bool) (fence.Lease, error) {
+func (l *Locker) acquire(ctx context.Context, resource string, wait bool, value string) (*lease, error) {
 	if err := fence.ValidateResource(resource); err != nil {
 		return nil, err
 	}
 	for ctx.Err() == nil {
-		p, err := l.newLease(resource, wait)
+		p, err := l.newLease(resource, wait, value)
 		if err != nil {
 			return nil, err
 		}

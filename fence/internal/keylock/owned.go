@@ -11,7 +11,7 @@ func (l *Locker) Owned() (requests []Request, renew []func() error) {
 			if p.Session == nil || p.Over() != nil {
 				continue
 			}
-			requests = append(requests, p.request())
+			requests = append(requests, Request{Resource: p.grant.Resource, Process: l.process, Holder: p.grant.Holder})
 			renew = append(renew, func() error {
 				renewed := make(chan struct{})
 				p.Session.RenewNow(func() { close(renewed) })

@@ -17,6 +17,15 @@ type Request struct {
 	Holder   string        // of this grant alone; as Process it has no control character
 	TTL      time.Duration // for which the key outlives its last renewal
 	Mark     time.Duration // for which the holder is to see that this process waits; 0 if it doesn't
+	Value    string        // to be kept with the key: see fence.ValidateValue
+}
+
+// Owner is who has a key, and what is known of it.
+type Owner struct {
+	Resource, Process, Holder, Value string
+
+	Token fence.Token
+	Left  time.Duration // of its time to live
 }
 
 // Service is a lock service. A method makes one attempt, and may still take effect when its context has ended. Its
@@ -27,7 +36,7 @@ type Service interface {
 	// Acquire changes nothing of it, fails with a *fence.LockedError that names its holder if that is known, and
 	// lets Contended tell the holder's process for Mark, if that is another.
 	Acquire(ctx context.Context, r Request) (fence.Token, error)
-	// Renew keeps the key for another TTL if it is the holder's, and reports whether it is.
+	// Renew keeps the key, with the request's value, for another TTL if it is the holder's, and reports whether it is.
 	Renew(ctx context.Context, r Request, token fence.Token) (bool, error)
 	// Release deletes the key if it is the holder's, or its place in the queue, and nothing of others.
 	Release(ctx context.Context, r Request) error
@@ -36,6 +45,10 @@ type Service interface {
 	// Raise makes every later token of the resource higher than above, and none lower than it would have been. The
 	// token of a holder stays.
 	Raise(ctx context.Context, resource string, above fence.Token) error
+	// Look returns the key's owner, with an empty Holder if there is none.
+	Look(ctx context.Context, resource string) (Owner, error)
+	// List returns the owners of all keys, and behind each those that wait in a Queue, in order.
+	List(ctx context.Context) ([]Owner, error)
 	// Check takes and gives back the key of r, which nobody else asks for, and leaves nothing of it.
 	Check(ctx context.Context, r Request) error
 	// Explain says why a request failed, and what to do about it.

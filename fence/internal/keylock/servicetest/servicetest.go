@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -28,7 +29,15 @@ func Check(ctx context.Context, h Harness) error {
 	b, again := a, a
 	b.Process, b.Holder, again.Holder = "b", "b-1", "a-2"
 
+	run.check("Look finds no owner of what is free", run.look(h.A, a) == keylock.Owner{})
+	a.Value = "v"
 	first := run.acquire(h.A, a, 0)
+	owner := run.look(h.B, a)
+	run.check("Look and List return the owner", owner.Process == a.Process && owner.Holder == a.Holder && owner.Token == first && owner.Value == "v")
+	all, err := h.B.List(ctx)
+	run.must(err)
+	listed := slices.IndexFunc(all, func(o keylock.Owner) bool { return o.Resource == h.Resource })
+	run.check("Look and List return the owner", listed >= 0 && all[listed].Holder == a.Holder && all[listed].Token == first && all[listed].Left > 0)
 	run.check("asked again it returns the same token", run.acquire(h.A, a, 0) == first)
 	run.locked(h.A, again, a)
 	run.check("calls of one process don't contend", !run.contended(h.A, a))
@@ -36,6 +45,8 @@ func Check(ctx context.Context, h Harness) error {
 	run.locked(h.B, b, a)
 	run.check("a holder learns that another process waits", run.contended(h.A, a))
 	run.check("a holder renews", run.renews(h.A, a, first))
+	a.Value = "w\nw"
+	run.check("a renewal changes the value", run.renews(h.A, a, first) && run.look(h.A, a).Value == a.Value)
 	run.check("nobody renews another's key", !run.renews(h.B, b, first))
 	run.check("asked again after a renewal it returns the same token", run.acquire(h.A, a, 0) == first)
 	run.free(h.B, b)
@@ -99,6 +110,15 @@ func (r *run) renews(s keylock.Service, of keylock.Request, token fence.Token) b
 	renewed, err := s.Renew(r.ctx, of, token)
 	r.must(err)
 	return renewed
+}
+
+func (r *run) look(s keylock.Service, of keylock.Request) keylock.Owner {
+	owner, err := s.Look(r.ctx, of.Resource)
+	r.must(err)
+	if owner.Holder == "" {
+		return keylock.Owner{}
+	}
+	return owner
 }
 
 func (r *run) contended(s keylock.Service, of keylock.Request) bool {
