@@ -8,7 +8,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # "make lint" vets.
 test = FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd go test -count=1 -vet=off -timeout 90m
 # The etcd that tests and programs start; these find it beside themselves.
-etcd = ./internal/testenv/cmd/etcd
+etcd = scripts/build -C internal/testenv/cmd/etcd -o $(CURDIR)/bin/etcd .
 # How many packages are tested at a time. Their tests mostly wait, for servers to start
 # and for leases to expire.
 packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
@@ -23,7 +23,7 @@ raced = ./fence/... ./guard/... ./guardsql ./storage/... ./chaos/internal/...
 export GORACE := atexit_sleep_ms=0 $(GORACE)
 
 # Modules of their own, so that a user of Fencekit doesn't get what they need.
-nested = $(dir $(wildcard */go.mod */*/go.mod))
+nested = $(dir $(wildcard */go.mod */*/go.mod internal/testenv/cmd/etcd/go.mod))
 
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 actionlint = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
@@ -51,13 +51,15 @@ help: ## list these commands
 
 demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being rejected; LIVE=1 serves a page on which you stop it
 	@scripts/setup-postgres
-	@scripts/build -o bin/ $(etcd) ./examples/inventory
+	@$(etcd)
+	@scripts/build -o bin/ ./examples/inventory
 	@bin/inventory $(if $(LIVE),try,demo)
 
 cluster: check-go ## sell on three Postgres servers under Patroni, and take the primary away in four ways; ASYNCHRONOUS=1, END=1 to end afterwards
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
 	@$(setup-cluster)
-	@scripts/build -o bin/ $(etcd) ./examples/cluster
+	@$(etcd)
+	@scripts/build -o bin/ ./examples/cluster
 	@$(inmemory) bin/cluster $(if $(ASYNCHRONOUS),-asynchronous) $(if $(END),-end)
 
 unit: check-go ## run the tests that need no server, and those of the documentation
@@ -66,7 +68,7 @@ unit: check-go ## run the tests that need no server, and those of the documentat
 	@echo "The tests that need no server passed. \"make test\" runs all."
 
 test: setup-test ## run all tests against a real etcd and Postgres, both started here; RACE=1 with the race detector where goroutines share memory, which needs a C compiler
-	@scripts/build -o bin/ $(etcd)
+	@$(etcd)
 ifdef RACE
 	$(inmemory) $(test) -race -p $(packages) $(raced)
 	cd fence/redislock && $(inmemory) $(test) -race ./...
@@ -78,12 +80,12 @@ endif
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(RACE),$(comma) those of fence$(comma) guard$(comma) storage and chaos with the race detector)."
 
 test-docker: setup-test ## run the tests of the store against Postgres in Docker, with the lock's and the runbooks' in images with PostgreSQL 17 and 18, and the compose file; RUN=regexp for some of the store's
-	@scripts/build -o bin/ $(etcd)
+	@$(etcd)
 	@scripts/build-images etcd 15 $(postgres_versions)
 	@docker compose version >/dev/null 2>&1 || scripts/setup-tool docker-compose docker-compose
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) $(if $(RUN),-run '$(RUN)') ./storage/postgres
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./internal/testenv ./internal/testenv/pgserver
-	$(test) -tags docker -run 'Compose|Quickstart' ./test/deploy
+	cd test/deploy && $(test) -tags docker -run 'Compose|Quickstart' .
 	for version in $(postgres_versions); do \
 		CGO_ENABLED=0 $(test) -p 1 -exec "$(CURDIR)/scripts/in-image fencekit/postgres:$$version" ./storage/postgres ./fence/pglock ./test/e2e || exit 1; \
 	done
@@ -91,12 +93,12 @@ test-docker: setup-test ## run the tests of the store against Postgres in Docker
 
 test-browser: setup ## press the buttons of the page of "make demo LIVE=1" in Chromium; SHOTS=directory keeps screenshots
 	@scripts/setup-tool chromium chromium
-	@scripts/build -o bin/ $(etcd)
+	@$(etcd)
 	cd test/browser && $(inmemory) $(test) . $(if $(SHOTS),-args -shots $(abspath $(SHOTS)))
 	@echo "The page shows the rejection, and the oversell without the fence, in Chromium."
 
 test-kubernetes: check-go ## apply the manifests, and those of another version over them, to a real Kubernetes API server; the first time builds one, which takes minutes
-	@scripts/build -o bin/ $(etcd)
+	@$(etcd)
 	@scripts/build -C internal/testenv/cmd/kube-apiserver -o $(CURDIR)/bin/kube-apiserver .
 	cd deploy/kubernetes && FENCEKIT_KUBE_APISERVER_BINARY=$(CURDIR)/bin/kube-apiserver $(inmemory) $(test) -tags apiserver .
 	@echo "Kubernetes takes each version of the manifests after the other."
@@ -109,20 +111,22 @@ soak: setup ## explore the protocol within larger bounds, run 2,000 random sched
 	@echo "2,000 schedules: no update was lost. 10 million entries were pruned, and the tables stayed as large as after the first three. No command outlived its lock."
 
 chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
-	@scripts/build -o bin/ $(etcd) ./cmd/fencectl-chaos
+	@$(etcd)
+	@scripts/build -o bin/ ./cmd/fencectl-chaos
 	bin/fencectl-chaos run --duration 5m --parallel 2 --out $(CHAOS)
 
 chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and controls; goes on with what earlier ones have done
-	@scripts/build -o bin/ $(etcd) ./cmd/fencectl-chaos
+	@$(etcd)
+	@scripts/build -o bin/ ./cmd/fencectl-chaos
 	bin/fencectl-chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
 
 bench: setup-test ## compare with bare transactions and other locks, interleaved; RUN=regexp for some, ROUNDS=7, SECONDS=1 for each
-	@scripts/build -o bin/ $(etcd)
+	@$(etcd)
 	@scripts/build -C bench -o $(CURDIR)/bin/bench .
 	bin/bench $(if $(RUN),-run '$(RUN)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SECONDS),-seconds $(SECONDS)) $(if $(OUT),-out $(OUT))
 
 mutants: setup-test ## break Fencekit in one place at a time, and show which test notices each; RUN=regexp for some
-	@scripts/build -o bin/ $(etcd)
+	@$(etcd)
 	FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd $(inmemory) go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')
 
 nightly: setup-test ## run all that takes long, and keep what it says in nightly/COMMIT; again goes on where it was interrupted

@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -107,6 +108,9 @@ func TestImports_TheFrontDoorNeedsTheDriverOnly(t *testing.T) {
 		require.True(t, driver, dep)
 	}
 	require.NotContains(t, dependencies(t, ""), module+"fence/etcd")
+	required, err := os.ReadFile("../../go.mod") // all of them are in the user's list of modules
+	require.NoError(t, err)
+	require.LessOrEqual(t, strings.Count(string(required), " v"), 55)
 }
 
 // Docker is reached by its command: a client of it would double what "make demo" compiles. etcd is a program of

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +17,8 @@ const (
 	// binaryVar names a build of etcdPackage.
 	binaryVar   = "FENCEKIT_ETCD_BINARY"
 	module      = "github.com/fencekit/fencekit"
-	etcdPackage = module + "/internal/testenv/cmd/etcd"
+	etcdDir     = "internal/testenv/cmd/etcd" // of a module of its own, so that users of this one don't have to require a server
+	etcdPackage = module + "/" + etcdDir
 )
 
 // findBinary returns the etcd that the environment names, the one beside this program, or else the one that the go
@@ -47,19 +47,17 @@ var besideOrBuilt = sync.OnceValues(func() (string, error) {
 	return built, err
 })
 
-// Etcdctl returns the path of etcd's own etcdctl, of the version that etcdctl.mod names. That is a go.mod of its own, so
-// that users of this module don't have to require what etcdctl does. The first use builds it, which may download
-// modules. The test fails if that does, with what to run.
+// Etcdctl returns the path of etcd's own etcdctl, of the version that etcd's go.mod names. The first use builds it, which
+// may download modules. The test fails if that does, with what to run.
 func Etcdctl(t testing.TB) string {
 	t.Helper()
-	built, err := build("go.etcd.io/etcd/etcdctl/v3", "-modfile=internal/testenv/etcdserver/etcdctl.mod")
+	built, err := build("go.etcd.io/etcd/etcdctl/v3")
 	require.NoError(t, err, "building etcdctl needs the go command and, the first time, a module proxy")
 	return built
 }
 
-// build has the go command build a tool into its cache, and returns where it is. This module may be one that the caller's requires: as the
-// main module it has all that the tool needs in its go.sum.
-func build(tool string, flags ...string) (string, error) {
+// build has the go command build a tool of etcd's module into its cache, and returns where it is.
+func build(tool string) (string, error) {
 	source, err := goCommand("list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {
 		return "", err
@@ -67,7 +65,7 @@ func build(tool string, flags ...string) (string, error) {
 	if source == "" {
 		return "", errors.New("the source of " + module + " is not here")
 	}
-	return goCommand(slices.Concat([]string{"tool", "-C", source}, flags, []string{"-n", tool})...)
+	return goCommand("tool", "-C", filepath.Join(source, etcdDir), "-n", tool)
 }
 
 func goCommand(args ...string) (string, error) {

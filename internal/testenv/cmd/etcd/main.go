@@ -1,4 +1,4 @@
-// Command etcd is the etcd server of the version in go.mod, as tests and "make images" run it. Beside what etcd
+// Command etcd is the etcd server of the version in its go.mod, as tests and "make images" run it. Beside what etcd
 // itself takes it has a command that no other build of etcd knows:
 //
 //	etcd restore SNAPSHOT DIR NAME PEER-URL CLUSTER BUMP    is "etcdutl snapshot restore"
