@@ -1,7 +1,6 @@
 package fencekit_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -62,12 +61,4 @@ func TestNew_RejectsWhatDoesntFitAndSaysWhatToSet(t *testing.T) {
 		require.NoError(t, g.Close(t.Context()))
 	}
 	require.ErrorIs(t, brief.Check(t.Context()), fence.ErrClosed)
-}
-
-func TestElection_OfALockerThatHasNoneIsUnsupported(t *testing.T) {
-	t.Parallel()
-	pool, locker := away(t)
-	g := newGuard(t, pool, &fencekit.Config{Locker: struct{ fencekit.Locker }{locker}})
-	_, err := g.Election("jobs")
-	require.ErrorIs(t, err, errors.ErrUnsupported)
 }

@@ -24,10 +24,10 @@ import (
 // the Runner of a guard.Hold, Guard.UnderGrant or Guard.UnderLease.
 type Runner = guard.Runner[pgx.Tx]
 
-// Locker is the lock service of a Guard: a *pglock.Locker, an *etcd.Locker, or another one. Guard.Election takes one that
-// is a fence.Elector too.
+// Locker is the lock service of a Guard: a *pglock.Locker, an *etcd.Locker, a *redislock.Locker, or another one.
 type Locker interface {
 	fence.Locker
+	fence.Elector
 	// TTL is how long a lock outlives its holder's last renewal, at least.
 	TTL() time.Duration
 	// Check reports whether a lock would be granted now.
@@ -126,14 +126,9 @@ const defaultStatementTimeout = 5 * time.Second
 // Election returns the election of a name. What runs on Guard.UnderLease of its
 // Leadership is rejected once a later leader has begun. It makes no request; a name
 // that can't be a resource is a *fence.InvalidGrantError. Config.Guard.Observers learn of its
-// campaigns and leaderships as they do of locks. If the Locker has no elections, as that of Redis, it is
-// errors.ErrUnsupported; who acquires a resource from it leads too, and tells nobody.
+// campaigns and leaderships as they do of locks.
 func (g *Guard) Election(name string) (fence.Election, error) {
-	elector, ok := g.Locker.(fence.Elector)
-	if !ok {
-		return nil, fmt.Errorf("fencekit: %T has no elections: lead with Guard.Locker.Acquire and Guard.UnderLease: %w", g.Locker, errors.ErrUnsupported)
-	}
-	e, err := elector.Election(name)
+	e, err := g.Locker.Election(name)
 	if err != nil {
 		return nil, err
 	}

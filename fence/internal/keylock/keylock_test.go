@@ -9,11 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/internal/keylock"
 	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
 	"github.com/fencekit/fencekit/guard/guardtest"
 )
+
+var _ fencekit.Locker = (*keylock.Locker)(nil)
 
 // memory is a Service whose keys last until they are released or expired. The zero value is sound; breaks may change
 // what a method finds, and answer for it.
