@@ -80,7 +80,7 @@ func CheckpointFile(path string) string { return path + ".checkpoint" }
 
 // Create creates the log at path and opens it. It fails with fs.ErrExist if path exists. If opening fails, the
 // empty log stays.
-func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
+func Create(path string, signer *Signer) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("anchor: %w", err)
@@ -88,24 +88,24 @@ func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error)
 	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("anchor: %w", err)
 	}
-	return Open(path, signer, published...)
+	return Open(path, signer)
 }
 
 // Open opens the log at path and reads all of it. It fails
 //
-//   - with ErrNotProven if the log doesn't match its last checkpoint and all published ones,
+//   - with ErrNotProven if the log doesn't match its last checkpoint,
 //   - with ErrInUse if the log is already open,
 //   - with fs.ErrNotExist if there is no log: a new one would have nothing to compare with,
 //   - with fence.ErrInvalid if path is a pipe or a device.
 //
 // Records that an interrupted run left after the last checkpoint stay; an incomplete last line is removed.
-func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
+func Open(path string, signer *Signer) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return nil, fmt.Errorf("anchor: %w", err)
 	}
 	l := &Log{path: path, file: file, signer: signer}
-	if err := l.load(published); err != nil {
+	if err := l.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), l.Close())
 	}
 	return l, nil
@@ -114,7 +114,7 @@ func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 // Close closes the log and releases its lock.
 func (l *Log) Close() error { return errors.Join(unlock(l.file), l.file.Close()) }
 
-func (l *Log) load(published []*Checkpoint) error {
+func (l *Log) load() error {
 	info, err := l.file.Stat()
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (l *Log) load(published []*Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	if err := l.read(l.file, math.MaxInt64, append(published, l.signed)...); err != nil {
+	if err := l.read(l.file, math.MaxInt64, l.signed); err != nil {
 		return err
 	}
 	return l.file.Truncate(l.length)

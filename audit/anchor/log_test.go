@@ -127,22 +127,6 @@ func TestOpen_RefusesALogThatIsNotWhatWasSigned(t *testing.T) {
 	}
 }
 
-// A checkpoint that was published finds a log that was put back together with its checkpoint.
-func TestOpen_RefusesALogThatIsBehindAPublishedCheckpoint(t *testing.T) {
-	t.Parallel()
-	s := newSample(t)
-	older, checkpoint := s.log(t), readFile(t, anchor.CheckpointFile(s.path))
-	s.source.move("a")
-	published := run(t, s.path, s.signer, s.source).Checkpoint
-	writeFile(t, s.path, older)
-	writeFile(t, anchor.CheckpointFile(s.path), checkpoint)
-	_, err := anchor.Open(s.path, s.signer, published)
-	require.ErrorIs(t, err, anchor.ErrNotProven)
-	log, err := anchor.Open(s.path, s.signer, s.checkpoints...)
-	require.NoError(t, err, "but checkpoints of its own past don't keep it from going on")
-	require.NoError(t, log.Close())
-}
-
 func TestOpen_OneAtATime(t *testing.T) {
 	t.Parallel()
 	s := newSample(t)
