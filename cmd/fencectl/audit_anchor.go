@@ -29,10 +29,7 @@ func newAuditAnchor(d *databaseFlags) *cobra.Command {
 	flags.BoolVar(&a.begin, "begin", false, "in the first run: create the log, which must not exist")
 	flags.StringVar(&a.key, "key", "", "file with the log's private key, from \"audit keygen\"; required")
 	flags.DurationVar(&a.every, "every", 0, "keep running, and repeat at this interval")
-	flags.StringVar(&a.continues, "continues", "", "in the first run of a new log: the old log that it continues")
-	flags.StringVar(&a.continuesKey, "continues-key", "", "file with the public key of the old log")
 	requireFlags(cmd, "log", "key")
-	cmd.MarkFlagsRequiredTogether("continues", "continues-key")
 	return cmd
 }
 
@@ -43,8 +40,6 @@ type anchoring struct {
 	every    time.Duration
 	begin    bool
 
-	continues, continuesKey string
-
 	signer *anchor.Signer
 	log    *anchor.Log // open between runs; nil after an error
 }
@@ -53,8 +48,8 @@ func (a *anchoring) start(cmd *cobra.Command) (err error) {
 	switch {
 	case a.every < 0 || cmd.Flags().Changed("every") && a.every == 0:
 		return cli.UsageErrorf("--every is %v, want more than 0, such as 1m", a.every)
-	case (a.begin || a.continues != "") && a.every > 0:
-		return cli.UsageErrorf("--begin and --continues are for the first run of a log: run it once without --every")
+	case a.begin && a.every > 0:
+		return cli.UsageErrorf("--begin is for the first run of a log: run it once without --every")
 	}
 	if a.signer, err = readKey(a.key, anchor.ParseSigner); err != nil {
 		return err
@@ -91,7 +86,7 @@ func checkPrivate(path string) error {
 		return err
 	}
 	return fmt.Errorf("%s has mode %04o, so others than its owner may have read or changed it: run \"chmod 600 %[1]s\"; "+
-		"if they may have, make a new key (fencectl audit keygen), and begin a log that continues this one (--begin --continues)", path, info.Mode().Perm())
+		"if they may have, make a new key (fencectl audit keygen), and begin another log (--begin)", path, info.Mode().Perm())
 }
 
 // keepRunning repeats runs until it is interrupted. It prints violations and unavailable servers
@@ -169,14 +164,8 @@ func (a *anchoring) open() (err error) {
 		return fmt.Errorf("%w: restore the log, or begin one with --begin", err)
 	case errors.Is(err, fs.ErrExist):
 		return cli.UsageErrorf("the log %s exists already: leave out --begin", a.path)
-	case err != nil || a.continues == "":
-		return err
 	}
-	key, err := readKey(a.continuesKey, anchor.ParsePublicKey)
-	if err != nil {
-		return err
-	}
-	return a.log.Continue(a.continues, key)
+	return err
 }
 
 func (a *anchoring) close() {
