@@ -101,7 +101,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 // its own: linking it into every test takes longer than most of them.
 func TestImports_WhatStartsServersLinksNone(t *testing.T) {
 	t.Parallel()
-	for _, pkg := range []string{"chaos", "cmd/fencectl-chaos", "examples/cluster", "examples/inventory", "examples/quickstart/servers", "internal/testenv"} {
+	for _, pkg := range []string{"chaos", "cmd/fencectl-chaos", "examples/inventory", "examples/quickstart/servers", "internal/testenv"} {
 		for _, dep := range dependencies(t, pkg) {
 			require.NotContains(t, dep, "docker", pkg)
 			require.False(t, strings.HasPrefix(dep, "go.etcd.io/etcd/server") || strings.HasPrefix(dep, "go.etcd.io/etcd/etcdutl"), "%s depends on %s", pkg, dep)
@@ -141,7 +141,7 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 // not to be copied.
 func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
 	t.Parallel()
-	startsServers := []string{"examples/cluster", "examples/inventory", "examples/inventory/demo", "examples/inventory/live", "examples/quickstart/servers"}
+	startsServers := []string{"examples/inventory", "examples/inventory/demo", "examples/inventory/live", "examples/quickstart/servers"}
 	copied := 0
 	for _, p := range list(t) {
 		name := strings.TrimPrefix(p.path, module)
