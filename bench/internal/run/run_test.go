@@ -22,11 +22,11 @@ func TestLost_IsWhatTheRowsDoNotShow(t *testing.T) {
 }
 
 func TestValues_AreOfAnOperation(t *testing.T) {
-	o := load.Outcome{Operations: 100, Elapsed: 2 * time.Second, CPU: time.Second, Allocations: 500, ByProcess: []int64{80, 20}}
+	o := load.Outcome{Operations: 100, Elapsed: 2 * time.Second, CPU: time.Second, Allocations: 500}
 	v := values(&scenario.Scenario{}, o, map[result.Metric]float64{result.WAL: 25000, result.EtcdCPU: 4000})
 	for m, want := range map[result.Metric]float64{
 		result.Rate: 50, result.ClientCPU: 10000, result.EtcdCPU: 40, result.WAL: 250, result.Allocations: 5,
-		result.FairShare: 0.4, result.Operations: 100,
+		result.Operations: 100,
 	} {
 		require.InDelta(t, want, v[m], 1e-9, m)
 	}
