@@ -63,13 +63,6 @@ func BenchmarkLargerBounds(b *testing.B) {
 		{"claims within transactions, two resources 2x3x2", within(2, 3, 2, Faults{LostReplies: true}).own().onTwo()},
 		{"claims within transactions, shared, failover 2x2x2", within(2, 2, 2, failover).own()},
 		{"claims within transactions, synchronous 2x3x2", within(2, 3, 2, promoted).own()},
-		{"read-only 2x3x2", within(2, 3, 2, shared).reading(2)},
-		{"read-only in snapshots 2x3x2", within(2, 3, 2, shared).reading(2).inSnapshots()},
-		{"read-only, held, failover 2x2x2", within(2, 2, 2, Faults{SharedGrants: true, Held: true, Failover: true}).reading(2)},
-		{"read-only, synchronous 2x2x2", within(2, 2, 2, Faults{LostReplies: true, SharedGrants: true, Failover: true, Synchronous: true}).reading(2)},
-		{"read-only, restore 3x1x2", within(3, 1, 2, Faults{SharedGrants: true, Restore: true}).reading(2)},
-		{"read-only, reissued tokens 3x3x1", within(3, 3, 1, Faults{LostReplies: true, SharedGrants: true, ReissuedTokens: true}).reading(2)},
-		{"read-only, two resources, shared 2x2x2", within(2, 2, 2, shared).onTwo().reading(1)},
 	} {
 		explore(b, row.name, row.m)
 	}
