@@ -156,23 +156,3 @@ func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
 	}
 	require.Greater(t, copied, 3)
 }
-
-// The packages of the lock service depend on each other in one way: what keeps sessions
-// and what watches queues know nothing of positions in queues, nor of the Locker.
-func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {
-	t.Parallel()
-	base := "fence/etcd/internal/"
-	for pkg, allowed := range map[string][]string{
-		"cluster": {},
-		"session": {"cluster"},
-		"watch":   {"cluster"},
-	} {
-		for _, dep := range dependencies(t, base+pkg) {
-			own, ok := strings.CutPrefix(dep, module)
-			if !ok || own == base+pkg || own == "fence" || own == "fence/internal/session" {
-				continue
-			}
-			require.Contains(t, allowed, strings.TrimPrefix(own, base), "%s depends on %s", pkg, own)
-		}
-	}
-}
