@@ -42,17 +42,3 @@ func TestOfServers_AreChildrenByTheirNames(t *testing.T) {
 	want := map[result.Metric]float64{result.PostgresCPU: 1.11e6, result.EtcdCPU: 20000, result.RedisCPU: 30000}
 	require.Equal(t, want, ofServers(all, 1))
 }
-
-func TestMeasured_IsWhatWasAskedForUnlessAScenarioNeedsMore(t *testing.T) {
-	r := &runner{Config: Config{Seconds: 1, Rounds: 7}}
-	require.Equal(t, time.Second, r.measured(&scenario.Scenario{}))
-	require.Equal(t, 10*time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
-	require.Equal(t, 7, r.rounds(&scenario.Scenario{}))
-	require.Equal(t, 3, r.rounds(&scenario.Scenario{Rounds: 3}))
-	least, _ := r.warm(&scenario.Scenario{})
-	require.Equal(t, 250*time.Millisecond, least, "a quarter unmeasured")
-	r.Tiny = true
-	require.Equal(t, time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
-	least, _ = r.warm(&scenario.Scenario{})
-	require.Zero(t, least)
-}
