@@ -36,15 +36,12 @@ library = . ./audit/... ./fence/... ./guard... ./storage/...
 # Servers that tests start keep their files in memory, where the machine has room.
 inmemory = env $(shell scripts/memory-tmp)
 
-# What a cluster under Patroni, and its tests, need beside Postgres.
-setup-cluster = scripts/setup-tool pgbouncer pgbouncer && scripts/setup-tool patroni 'patroni python3-psycopg2' patroni && scripts/setup-tool haproxy haproxy haproxy
-
 # Where what chaos runs leave goes.
 CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster unit test test-docker test-browser test-kubernetes chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
+.PHONY: help demo unit test test-docker test-browser test-kubernetes chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,13 +51,6 @@ demo: check-go ## run the inventory example with a real etcd and Postgres, and w
 	@$(etcd)
 	@scripts/build -o bin/ ./examples/inventory
 	@bin/inventory $(if $(LIVE),try,demo)
-
-cluster: check-go ## sell on three Postgres servers under Patroni, and take the primary away in four ways; ASYNCHRONOUS=1, END=1 to end afterwards
-	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
-	@$(setup-cluster)
-	@$(etcd)
-	@scripts/build -o bin/ ./examples/cluster
-	@$(inmemory) bin/cluster $(if $(ASYNCHRONOUS),-asynchronous) $(if $(END),-end)
 
 unit: check-go ## run the tests that need no server, and those of the documentation
 	go test $$(scripts/unit-packages)
@@ -161,7 +151,9 @@ setup: check-go ## find a Postgres, or install one as root on Debian
 
 setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, PgBouncer, Patroni, HAProxy, Redis, psycopg for Python
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
-	@$(setup-cluster)
+	@scripts/setup-tool pgbouncer pgbouncer
+	@scripts/setup-tool patroni 'patroni python3-psycopg2' patroni
+	@scripts/setup-tool haproxy haproxy haproxy
 	@scripts/setup-tool redis-server redis-server redis-server
 	@scripts/setup-python
 	@scripts/setup-tool curl curl

@@ -14,8 +14,7 @@
 //   - with a proof and without the log, the head of one resource ([ParseProof]);
 //   - with the log and a later checkpoint, that the log was only appended to in between.
 //
-// A log covers one schema of one database, and has its own key, whose name is its origin. [Log.Continue] starts
-// a new log where another one ended.
+// A log covers one schema of one database, and has its own key, whose name is its origin.
 //
 // # Formats
 //
@@ -43,9 +42,7 @@ package anchor
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 
@@ -62,8 +59,8 @@ var (
 	ErrInUse = errors.New("anchor: the log is in use")
 )
 
-// Log is an open log file, locked against other processes. It is not for concurrent use. After Anchor or
-// Continue fails, close it and open it again.
+// Log is an open log file, locked against other processes. It is not for concurrent use. After Anchor
+// fails, close it and open it again.
 type Log struct {
 	path   string
 	file   *os.File
@@ -72,7 +69,6 @@ type Log struct {
 	length int64       // of the records, in bytes
 	signed *Checkpoint // the last one
 	heads  map[string]audit.Head
-	link   *Checkpoint // the last checkpoint of the log to continue, whose heads are those until it is recorded; or nil
 }
 
 // CheckpointFile returns the path of the last checkpoint of the log at path.
@@ -80,7 +76,7 @@ func CheckpointFile(path string) string { return path + ".checkpoint" }
 
 // Create creates the log at path and opens it. It fails with fs.ErrExist if path exists. If opening fails, the
 // empty log stays.
-func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
+func Create(path string, signer *Signer) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("anchor: %w", err)
@@ -88,24 +84,24 @@ func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error)
 	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("anchor: %w", err)
 	}
-	return Open(path, signer, published...)
+	return Open(path, signer)
 }
 
 // Open opens the log at path and reads all of it. It fails
 //
-//   - with ErrNotProven if the log doesn't match its last checkpoint and all published ones,
+//   - with ErrNotProven if the log doesn't match its last checkpoint,
 //   - with ErrInUse if the log is already open,
 //   - with fs.ErrNotExist if there is no log: a new one would have nothing to compare with,
 //   - with fence.ErrInvalid if path is a pipe or a device.
 //
 // Records that an interrupted run left after the last checkpoint stay; an incomplete last line is removed.
-func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
+func Open(path string, signer *Signer) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return nil, fmt.Errorf("anchor: %w", err)
 	}
 	l := &Log{path: path, file: file, signer: signer}
-	if err := l.load(published); err != nil {
+	if err := l.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), l.Close())
 	}
 	return l, nil
@@ -114,7 +110,7 @@ func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 // Close closes the log and releases its lock.
 func (l *Log) Close() error { return errors.Join(unlock(l.file), l.file.Close()) }
 
-func (l *Log) load(published []*Checkpoint) error {
+func (l *Log) load() error {
 	info, err := l.file.Stat()
 	if err != nil {
 		return err
@@ -131,22 +127,12 @@ func (l *Log) load(published []*Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	if err := l.read(l.file, math.MaxInt64, append(published, l.signed)...); err != nil {
+	l.heads = map[string]audit.Head{}
+	l.tree, l.length, err = replay(l.file, []*Checkpoint{l.signed}, func(_ int64, r record, _ []byte) { l.heads[r.Resource] = r.head() })
+	if err != nil {
 		return err
 	}
 	return l.file.Truncate(l.length)
-}
-
-// read reads the last heads among the first records of a log.
-func (l *Log) read(log io.Reader, size int64, checkpoints ...*Checkpoint) (err error) {
-	heads := map[string]audit.Head{}
-	l.tree, l.length, err = replay(log, checkpoints, func(n int64, r record, _ []byte) {
-		if n < size && r.Resource != "" { // the record that continues an older log has none
-			heads[r.Resource] = r.head()
-		}
-	})
-	l.heads = heads
-	return err
 }
 
 func (l *Log) begin() error {
@@ -203,38 +189,4 @@ func replaceFile(path, text string) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// Continue makes l, a log without signed records, the successor of the old log at path, whose public key is
-// key. The next run of Anchor compares the database with the heads of the old log. If it finds a violation or
-// an unproven head, it records nothing; otherwise the last checkpoint of the old log, and the heads of all
-// resources.
-//
-// It fails with fence.ErrInvalid if l has signed records or its key has the name of key, with ErrNotProven if
-// the old log doesn't match its last checkpoint, and with fs.ErrNotExist if the old log or its checkpoint is
-// missing.
-func (l *Log) Continue(path string, key note.Verifier) error {
-	if l.signed.Size > 0 {
-		return fmt.Errorf("%w: %s has records, and only a new log can continue another one", fence.ErrInvalid, l.path)
-	}
-	if key.Name() == l.signer.Name() {
-		return fmt.Errorf("%w: the log that is continued has the same key's name, %s: a log needs one of its own", fence.ErrInvalid, key.Name())
-	}
-	last, err := readCheckpoint(path, key)
-	if err != nil {
-		return err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if err := l.read(file, last.Size, last); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	if err := l.file.Truncate(0); err != nil {
-		return err
-	}
-	l.tree, l.length, l.link = &tree{}, 0, last
-	return nil
 }

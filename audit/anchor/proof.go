@@ -33,7 +33,7 @@ func Prove(log io.Reader, c *Checkpoint, resource string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if index < 0 || resource == "" {
+	if index < 0 {
 		return "", fmt.Errorf("%w: the checkpoint covers no record of resource %q", fence.ErrInvalid, resource)
 	}
 	hashes, err := tlog.ProveRecord(c.Size, index, tlog.HashReaderFunc(func(indexes []int64) (found []tlog.Hash, err error) {
@@ -85,7 +85,7 @@ func ParseProof(text string, key note.Verifier) (audit.Head, error) {
 		return audit.Head{}, fmt.Errorf("%w: the proof's record is not one of those that the checkpoint covers: %w", ErrNotProven, err)
 	}
 	r, err := parseRecord(append(line, '\n'))
-	if err != nil || r.Resource == "" {
+	if err != nil {
 		return audit.Head{}, fmt.Errorf("%w: the proof's record has no head", ErrNotProven)
 	}
 	return r.head(), nil

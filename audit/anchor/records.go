@@ -18,14 +18,12 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// record is a line of a log: the head of a resource or, as the first line, the last checkpoint of the log that
-// this one continues.
+// record is a line of a log: the head of a resource.
 type record struct {
-	At        time.Time `json:"at"` // to the second, in UTC
-	Resource  string    `json:"resource,omitempty"`
-	Seq       int64     `json:"seq,omitempty"`
-	Hash      hash      `json:"hash,omitzero"`
-	Continues string    `json:"continues,omitempty"`
+	At       time.Time `json:"at"` // to the second, in UTC
+	Resource string    `json:"resource"`
+	Seq      int64     `json:"seq"`
+	Hash     hash      `json:"hash"`
 }
 
 func headRecord(at time.Time, head audit.Head) record {
@@ -63,9 +61,7 @@ func parseRecord(line []byte) (record, error) {
 	if err := json.Unmarshal(line, &r); err != nil {
 		return record{}, err
 	}
-	isHead := r.Resource != "" && r.Seq > 0 && r.Continues == ""
-	isLink := r.Continues != "" && r == record{At: r.At, Continues: r.Continues}
-	if !isHead && !isLink || !bytes.Equal(r.line(), line) {
+	if r.Resource == "" || r.Seq <= 0 || !bytes.Equal(r.line(), line) {
 		return record{}, errNoRecord
 	}
 	return r, nil
@@ -109,17 +105,12 @@ func (t *tree) root() tlog.Hash {
 	return root
 }
 
-// maxLine bounds a line of a log, in bytes. A head takes less than 4 kB, a checkpoint with 100 signatures, the
-// most that note accepts, up to 700 kB.
-const maxLine = 1 << 20
-
 // replay reads a log and calls each for every record; line is valid during the call. It fails with ErrNotProven
 // if the log doesn't match all checkpoints. After the last one it stops at the first malformed line, which an
 // interrupted run may have left. It returns the tree over the records and their length in bytes.
 func replay(log io.Reader, checkpoints []*Checkpoint, each func(n int64, r record, line []byte)) (t *tree, length int64, err error) {
 	checkpoints = slices.SortedFunc(slices.Values(checkpoints), func(a, b *Checkpoint) int { return cmp.Compare(a.Size, b.Size) })
-	lines := bufio.NewScanner(log)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines := bufio.NewScanner(log) // a record takes less than 4 kB of the 64 kB that it reads
 	lines.Split(wholeLines)
 	t = &tree{}
 	for {
@@ -171,7 +162,7 @@ func ReadHeads(log io.Reader, checkpoints ...*Checkpoint) ([]audit.Head, error) 
 	var heads []audit.Head
 	names := map[string]string{} // one string for all heads of a resource
 	_, _, err := replay(log, checkpoints, func(n int64, r record, _ []byte) {
-		if n >= size || r.Resource == "" {
+		if n >= size {
 			return
 		}
 		head := r.head()

@@ -53,9 +53,6 @@ func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
 	}
 	slices.SortFunc(run.Violations, func(a, b Violation) int { return cmp.Compare(a.Logged.Resource, b.Logged.Resource) })
 	slices.SortFunc(run.Unproven, func(a, b audit.Head) int { return cmp.Compare(a.Resource, b.Resource) })
-	if run.Checkpoint = l.signed; l.link != nil && len(run.Violations)+len(run.Unproven) > 0 {
-		return run, nil
-	}
 	run.Recorded = len(moved)
 	if err := l.append(moved); err != nil {
 		return nil, fmt.Errorf("anchor: writing the log: %w", err)
@@ -101,7 +98,7 @@ func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []aud
 		switch {
 		case head.Seq < last.Seq, known && head.Seq == last.Seq && head.Hash != last.Hash:
 			run.Violations = append(run.Violations, Violation{last, head})
-		case head.Seq > last.Seq, known && l.link != nil:
+		case head.Seq > last.Seq:
 			moved = append(moved, head)
 		}
 	}
@@ -140,9 +137,6 @@ func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved [
 func (l *Log) append(heads []audit.Head) error {
 	at := time.Now().UTC().Truncate(time.Second)
 	var lines [][]byte
-	if l.link != nil {
-		lines = append(lines, record{At: at, Continues: l.link.Note}.line())
-	}
 	for _, head := range heads {
 		lines = append(lines, headRecord(at, head).line())
 	}
@@ -163,7 +157,6 @@ func (l *Log) append(heads []audit.Head) error {
 		l.heads[head.Resource] = head
 	}
 	l.length += int64(len(text))
-	l.link = nil
 	return nil
 }
 

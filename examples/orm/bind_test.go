@@ -37,17 +37,7 @@ var prepare = &gorm.Session{PrepareStmt: true}
 // gormTakes are the ways to a statement that a function has: each takes one.
 var gormTakes = map[string]func(db *gorm.DB) error{
 	"as it is":                take,
-	"Session":                 func(db *gorm.DB) error { return take(db.Session(&gorm.Session{})) },
-	"NewDB":                   func(db *gorm.DB) error { return take(db.Session(&gorm.Session{NewDB: true})) },
-	"Initialized":             func(db *gorm.DB) error { return take(db.Session(&gorm.Session{Initialized: true})) },
-	"SkipHooks":               func(db *gorm.DB) error { return take(db.Session(&gorm.Session{SkipHooks: true})) },
-	"SkipDefaultTransaction":  func(db *gorm.DB) error { return take(db.Session(&gorm.Session{SkipDefaultTransaction: true})) },
-	"Context":                 func(db *gorm.DB) error { return take(db.Session(&gorm.Session{Context: db.Statement.Context})) },
-	"WithContext":             func(db *gorm.DB) error { return take(db.WithContext(db.Statement.Context)) },
-	"Debug":                   func(db *gorm.DB) error { return take(db.Debug()) },
 	"Save":                    func(db *gorm.DB) error { return db.Save(&gormStock{"42", 4}).Error },
-	"Model":                   func(db *gorm.DB) error { return db.Model(&gormStock{SKU: "42"}).Update("qty", 4).Error },
-	"Table":                   func(db *gorm.DB) error { return db.Table("stock").Where("sku = '42'").Update("qty", 4).Error },
 	"Raw":                     func(db *gorm.DB) error { return db.Raw(takeOne + " returning qty").Scan(new(int)).Error },
 	"Transaction":             func(db *gorm.DB) error { return db.Transaction(take) },
 	"nested Transaction":      func(db *gorm.DB) error { return db.Transaction(nested) },
@@ -56,13 +46,7 @@ var gormTakes = map[string]func(db *gorm.DB) error{
 	"Connection":              func(db *gorm.DB) error { return db.Connection(take) },
 	"DB":                      takeOfDB,
 	"PrepareStmt":             func(db *gorm.DB) error { return take(db.Session(prepare)) },
-	"PrepareStmt Save":        func(db *gorm.DB) error { return db.Session(prepare).Save(&gormStock{"42", 4}).Error },
 	"PrepareStmt Transaction": func(db *gorm.DB) error { return db.Session(prepare).Transaction(take) },
-	"PrepareStmt nested":      func(db *gorm.DB) error { return db.Session(prepare).Transaction(nested) },
-	"PrepareStmt SavePoint":   func(db *gorm.DB) error { return db.Session(prepare).Transaction(savePoint) },
-	"PrepareStmt Begin":       func(db *gorm.DB) error { return begin(db.Session(prepare)) },
-	"PrepareStmt Connection":  func(db *gorm.DB) error { return db.Session(prepare).Connection(take) },
-	"PrepareStmt DB":          func(db *gorm.DB) error { return takeOfDB(db.Session(prepare)) },
 	"PrepareStmt twice": func(db *gorm.DB) error {
 		return errors.Join(take(db.Session(prepare)), giveAndTake(db.Session(prepare)))
 	},

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/fencekit/fencekit/audit/anchor"
@@ -30,37 +29,27 @@ func newAuditAnchor(d *databaseFlags) *cobra.Command {
 	flags.BoolVar(&a.begin, "begin", false, "in the first run: create the log, which must not exist")
 	flags.StringVar(&a.key, "key", "", "file with the log's private key, from \"audit keygen\"; required")
 	flags.DurationVar(&a.every, "every", 0, "keep running, and repeat at this interval")
-	flags.StringVar(&a.continues, "continues", "", "in the first run of a new log: the old log that it continues")
-	flags.StringVar(&a.continuesKey, "continues-key", "", "file with the public key of the old log")
-	flags.BoolVar(&a.toEtcd, "etcd", false, "also keep the signed checkpoint in etcd, under PREFIX/anchors/NAME, where NAME is that of the key")
-	a.etcd.register(flags)
 	requireFlags(cmd, "log", "key")
-	cmd.MarkFlagsRequiredTogether("continues", "continues-key")
 	return cmd
 }
 
 type anchoring struct {
 	database *databaseFlags
-	etcd     etcdFlags
-	toEtcd   bool
 	path     string
 	key      string
 	every    time.Duration
 	begin    bool
 
-	continues, continuesKey string
-
 	signer *anchor.Signer
 	log    *anchor.Log // open between runs; nil after an error
-	last   *anchor.Checkpoint
 }
 
 func (a *anchoring) start(cmd *cobra.Command) (err error) {
 	switch {
 	case a.every < 0 || cmd.Flags().Changed("every") && a.every == 0:
 		return cli.UsageErrorf("--every is %v, want more than 0, such as 1m", a.every)
-	case (a.begin || a.continues != "") && a.every > 0:
-		return cli.UsageErrorf("--begin and --continues are for the first run of a log: run it once without --every")
+	case a.begin && a.every > 0:
+		return cli.UsageErrorf("--begin is for the first run of a log: run it once without --every")
 	}
 	if a.signer, err = readKey(a.key, anchor.ParseSigner); err != nil {
 		return err
@@ -97,7 +86,7 @@ func checkPrivate(path string) error {
 		return err
 	}
 	return fmt.Errorf("%s has mode %04o, so others than its owner may have read or changed it: run \"chmod 600 %[1]s\"; "+
-		"if they may have, make a new key (fencectl audit keygen), and begin a log that continues this one (--begin --continues)", path, info.Mode().Perm())
+		"if they may have, make a new key (fencectl audit keygen), and begin another log (--begin)", path, info.Mode().Perm())
 }
 
 // keepRunning repeats runs until it is interrupted. It prints violations and unavailable servers
@@ -135,11 +124,7 @@ func (a *anchoring) keepRunning(cmd *cobra.Command) error {
 func (a *anchoring) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.database.timeout)
 	defer cancel()
-	anchorOnce := a.anchorWithEtcd
-	if !a.toEtcd {
-		anchorOnce = func(ctx context.Context) (*anchor.Run, error) { return a.anchor(ctx, nil) }
-	}
-	done, err := anchorOnce(ctx)
+	done, err := a.anchor(ctx)
 	if err != nil {
 		a.close()
 		return explainAnchor(err)
@@ -156,48 +141,31 @@ func (a *anchoring) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// anchor takes only a log that matches the published checkpoint, unless that is nil.
-func (a *anchoring) anchor(ctx context.Context, published *anchor.Checkpoint) (*anchor.Run, error) {
-	if err := a.open(published); err != nil {
+func (a *anchoring) anchor(ctx context.Context) (*anchor.Run, error) {
+	if err := a.open(); err != nil {
 		return nil, err
 	}
-	done, err := ask(ctx, a.database, func(ctx context.Context, db *session) (*anchor.Run, error) {
+	return ask(ctx, a.database, func(ctx context.Context, db *session) (*anchor.Run, error) {
 		return a.log.Anchor(ctx, db.history)
 	})
-	if err == nil {
-		a.last = done.Checkpoint
-	}
-	return done, err
 }
 
-// open opens the log, unless it is open and published is its own last checkpoint.
-func (a *anchoring) open(published *anchor.Checkpoint) (err error) {
-	if a.log != nil && (published == nil || published.Note == a.last.Note) {
+func (a *anchoring) open() (err error) {
+	if a.log != nil {
 		return nil
-	}
-	a.close()
-	var others []*anchor.Checkpoint
-	if published != nil {
-		others = append(others, published)
 	}
 	open := anchor.Open
 	if a.begin {
 		open = anchor.Create
 	}
-	a.log, err = open(a.path, a.signer, others...)
+	a.log, err = open(a.path, a.signer)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !a.begin:
 		return fmt.Errorf("%w: restore the log, or begin one with --begin", err)
 	case errors.Is(err, fs.ErrExist):
 		return cli.UsageErrorf("the log %s exists already: leave out --begin", a.path)
-	case err != nil || a.continues == "":
-		return err
 	}
-	key, err := readKey(a.continuesKey, anchor.ParsePublicKey)
-	if err != nil {
-		return err
-	}
-	return a.log.Continue(a.continues, key)
+	return err
 }
 
 func (a *anchoring) close() {
@@ -205,43 +173,6 @@ func (a *anchoring) close() {
 		_ = a.log.Close() // Anchor has synced the records and the checkpoint
 		a.log = nil
 	}
-}
-
-// anchorWithEtcd never replaces a later checkpoint by an earlier one: the log has to match that in etcd, which is
-// replaced unless another process has done so meanwhile.
-func (a *anchoring) anchorWithEtcd(ctx context.Context) (done *anchor.Run, err error) {
-	err = a.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		key := a.etcd.prefix + "/anchors/" + a.signer.Name()
-		answer, err := client.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		var published *anchor.Checkpoint
-		revision := int64(0)
-		if len(answer.Kvs) > 0 {
-			revision = answer.Kvs[0].ModRevision
-			if published, err = anchor.ParseCheckpoint(string(answer.Kvs[0].Value), a.signer.Public()); err != nil {
-				return explainAnchor(fmt.Errorf("key %s in etcd: %w", key, err))
-			}
-		}
-		if done, err = a.anchor(ctx, published); err != nil {
-			return explainAnchor(err)
-		}
-		if published != nil && published.Size == done.Checkpoint.Size {
-			return nil
-		}
-		return publish(ctx, client, key, revision, done.Checkpoint)
-	})
-	return done, err
-}
-
-// publish puts a checkpoint if the key's mod revision is still revision; 0 means that there is no key.
-func publish(ctx context.Context, client *clientv3.Client, key string, revision int64, c *anchor.Checkpoint) error {
-	put, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpPut(key, c.Note)).Commit()
-	if err == nil && !put.Succeeded {
-		return cli.NotReady(fmt.Errorf("key %s in etcd was changed during this run; run the command again", key))
-	}
-	return err
 }
 
 func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {

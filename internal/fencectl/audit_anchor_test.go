@@ -3,7 +3,6 @@ package fencectl
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -16,14 +15,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/audit/anchor"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -137,18 +134,13 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 		{[]string{"anchor", "--log", none, "--key", pub}, cli.ExitUsage, "this is not the private key of a log"},
 		{[]string{"anchor", "--log", none, "--key", shared}, cli.ExitUsage, shared + " has mode 0644, so others than its owner may have read or changed it: run \"chmod 600 "},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--every", "-1s"}, cli.ExitUsage, "--every is -1s"},
-		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log}, cli.ExitUsage, "missing [continues-key]"},
-		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", pub, "--every", "1m"}, cli.ExitUsage, "without --every"},
 		{[]string{"anchor", "--log", none, "--key", f.key}, cli.ExitNotReady, "restore the log, or begin one with --begin"},
 		{[]string{"anchor", "--log", f.log, "--key", f.key, "--begin"}, cli.ExitUsage, "the log " + f.log + " exists already: leave out --begin"},
-		{[]string{"anchor", "--log", none, "--key", f.key, "--begin", "--continues", f.log, "--continues-key", pub}, cli.ExitUsage, "a log needs one of its own"},
-		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", f.key}, cli.ExitUsage, "this is not the public key of a log"},
 		{[]string{"anchor", "--log", dir, "--key", f.key}, cli.ExitNotReady, "is a directory"},
 		{[]string{"anchor", "--log", os.DevNull, "--key", f.key}, cli.ExitUsage, "a log has to be a regular file"},
 		{[]string{"anchor", "--log", busy, "--key", f.key}, cli.ExitNotReady, "the log is in use"},
 		{[]string{"anchor", "--log", changed, "--key", f.key}, cli.ExitViolated, "line 1 of the log is no record"},
-		{[]string{"anchor", "--log", none, "--key", f.key, "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
-		{[]string{"anchor", "--log", none, "--key", f.key, "--etcd", "--etcd-endpoints", "a@b"}, cli.ExitUsage, "has an @"},
+		{[]string{"anchor", "--log", f.log, "--key", f.key, "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
 		{[]string{"keygen", "--out", none}, cli.ExitUsage, "takes one argument, NAME"},
 		{[]string{"keygen", "a b", "--out", none}, cli.ExitUsage, "can't be the name of a key"},
 		{[]string{"keygen", "a", "--out", f.key}, cli.ExitUsage, f.key + " exists, and is never overwritten"},
@@ -220,69 +212,5 @@ func TestAuditAnchor_EveryKeepsRunning(t *testing.T) {
 		for said.Scan() {
 		}
 		require.Equal(t, c.code, clitest.ExitCode(t, cmd.Wait))
-	}
-}
-
-// published returns the checkpoint in etcd.
-func published(t *testing.T, client *clientv3.Client, key string) string {
-	t.Helper()
-	got, err := client.Get(t.Context(), key)
-	require.NoError(t, err)
-	require.Len(t, got.Kvs, 1)
-	return string(got.Kvs[0].Value)
-}
-
-// The checkpoint in etcd is the last one. A log that was put back, even with its checkpoint, is
-// refused by it, and doesn't replace it.
-func TestAuditAnchor_KeepsTheLastCheckpointInEtcd(t *testing.T) {
-	t.Parallel()
-	f := newAnchorFiles(t)
-	prefix, flags := onEtcd(t)
-	client := etcdserver.Client(t)
-	key := prefix + "/anchors/example.com/shop"
-	flags = append(flags, "--etcd")
-
-	write(t, f.dsn, "sku/1")
-	got := f.anchor(t, flags...)
-	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	older, checkpoint := read(t, f.log), read(t, f.log+".checkpoint")
-	require.Equal(t, string(checkpoint), published(t, client, key))
-
-	write(t, f.dsn, "sku/1", "sku/2")
-	require.Equal(t, cli.ExitOK, f.anchor(t).Code, "a run without etcd, which the next one makes up for")
-	got = f.anchor(t, flags...)
-	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	last := string(read(t, f.log+".checkpoint"))
-	require.NotEqual(t, string(checkpoint), last)
-	require.Equal(t, last, published(t, client, key))
-
-	require.NoError(t, os.WriteFile(f.log, older, 0o600))
-	require.NoError(t, os.WriteFile(f.log+".checkpoint", checkpoint, 0o600))
-	put := f.anchor(t, flags...)
-	require.Equal(t, cli.ExitViolated, put.Code)
-	require.Contains(t, put.Stderr, "the log ends after 1 records, and a checkpoint covers 3")
-	require.Equal(t, last, published(t, client, key))
-
-	_, err := client.Put(t.Context(), key, "hello")
-	require.NoError(t, err)
-	put = f.anchor(t, flags...)
-	require.Equal(t, cli.ExitViolated, put.Code)
-	require.Contains(t, put.Stderr, "key "+key+" in etcd: anchor: not what was signed")
-}
-
-// A checkpoint replaces only the one that the log was compared with.
-func TestPublish_LeavesAKeyThatChangedMeanwhile(t *testing.T) {
-	t.Parallel()
-	client := etcdserver.Client(t)
-	key := "fencectl-" + rand.Text()
-	require.NoError(t, publish(t.Context(), client, key, 0, &anchor.Checkpoint{Note: "first"}))
-	got, err := client.Get(t.Context(), key)
-	require.NoError(t, err)
-	first := got.Kvs[0].ModRevision
-	require.NoError(t, publish(t.Context(), client, key, first, &anchor.Checkpoint{Note: "second"}))
-	for _, revision := range []int64{0, first} {
-		err := publish(t.Context(), client, key, revision, &anchor.Checkpoint{Note: "other"})
-		require.ErrorContains(t, err, "was changed during this run")
-		require.Equal(t, "second", published(t, client, key))
 	}
 }

@@ -117,7 +117,7 @@ func TestImports_TheFrontDoorNeedsTheDriverOnly(t *testing.T) {
 // its own: linking it into every test takes longer than most of them.
 func TestImports_WhatStartsServersLinksNone(t *testing.T) {
 	t.Parallel()
-	for _, pkg := range []string{"chaos", "cmd/fencectl-chaos", "examples/cluster", "examples/inventory", "examples/quickstart/servers", "internal/testenv"} {
+	for _, pkg := range []string{"chaos", "cmd/fencectl-chaos", "examples/inventory", "examples/quickstart/servers", "internal/testenv"} {
 		for _, dep := range dependencies(t, pkg) {
 			require.NotContains(t, dep, "docker", pkg)
 			require.False(t, strings.HasPrefix(dep, "go.etcd.io/etcd/server") || strings.HasPrefix(dep, "go.etcd.io/etcd/etcdutl"), "%s depends on %s", pkg, dep)
@@ -157,7 +157,7 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 // not to be copied.
 func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
 	t.Parallel()
-	startsServers := []string{"examples/cluster", "examples/inventory", "examples/inventory/demo", "examples/inventory/live", "examples/quickstart/servers"}
+	startsServers := []string{"examples/inventory", "examples/inventory/demo", "examples/inventory/live", "examples/quickstart/servers"}
 	copied := 0
 	for _, p := range list(t) {
 		name := strings.TrimPrefix(p.path, module)
@@ -171,24 +171,4 @@ func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
 		}
 	}
 	require.Greater(t, copied, 3)
-}
-
-// The packages of the lock service depend on each other in one way: what keeps sessions
-// and what watches queues know nothing of positions in queues, nor of the Locker.
-func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {
-	t.Parallel()
-	base := "fence/etcd/internal/"
-	for pkg, allowed := range map[string][]string{
-		"cluster": {},
-		"session": {"cluster"},
-		"watch":   {"cluster"},
-	} {
-		for _, dep := range dependencies(t, base+pkg) {
-			own, ok := strings.CutPrefix(dep, module)
-			if !ok || own == base+pkg || own == "fence" || own == "fence/internal/session" {
-				continue
-			}
-			require.Contains(t, allowed, strings.TrimPrefix(own, base), "%s depends on %s", pkg, own)
-		}
-	}
 }

@@ -29,13 +29,6 @@ func (m Protocol) client(s state, i int, yield func(Step, state)) {
 		m.receive(s, c, do)
 	case unknown:
 		m.resolve(s, c, do)
-		m.readUnsettled(s, c, do)
-	case reading:
-		do("read-only: reads once more", 0, m.readSecond)
-	case readAll:
-		m.readCheck(s, c, do)
-	case checked:
-		m.readCommit(do)
 	}
 }
 
@@ -123,10 +116,6 @@ func (m Protocol) claimNext(s state, c client, do change) {
 	}
 	at := after.Resources[n].Fence
 	if after == s.DB {
-		if m.Mutation.Claim == ClaimReads {
-			do("claims resource # again, writes nothing", n+1, func(_ *state, c *client) { m.claimed(c, n, at) })
-			return
-		}
 		do("claims resource # again", n+1, func(s *state, c *client) {
 			m.durable(s) // it locks the fence, so its reply is as durable as a first one's
 			m.claimed(c, n, at)
@@ -175,7 +164,6 @@ func (m Protocol) begin(s state, c client, do change) {
 			*c = client{}
 		})
 	}
-	m.readFirst(s, c, do)
 	if c.Ops == 0 && s.Ops >= m.Ops {
 		return
 	}

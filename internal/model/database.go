@@ -28,7 +28,7 @@ func (m Protocol) claim(db *database, n int8, g grant, again int8) (barred bool)
 		return m.elsewhere(db, n) // again: the same answer, nothing moves
 	}
 	switch m.Mutation.Claim {
-	case ClaimHigher, ClaimReads, ClaimOnce:
+	case ClaimHigher, ClaimOnce:
 		barred = g.Token <= r.Fence.Token // an equal one is another holder's
 	case ClaimEqual:
 		barred = g.Token < r.Fence.Token

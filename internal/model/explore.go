@@ -28,6 +28,7 @@
 //   - When the database goes back, connections end. So the begin check's comparison of timelines
 //     is good for its whole transaction.
 //   - The hash chain, entries of rejections, and that keys of Once are forgotten.
+//   - Operations that only read (G13): they move nothing that another could depend on.
 //
 // To add a variant, add a switch to [Mutation] whose zero value is the protocol, use it where the
 // rule is that it changes, and add a row with the result that you predict, before you run it.
@@ -196,11 +197,6 @@ const (
 	OwnerSuperseded
 	// PassedOver (L1): a transaction that claims by itself began while another client waited for the lock.
 	PassedOver
-	// TornRead: a read-only operation was answered with data of two moments.
-	TornRead
-	// StaleRead: a read-only operation was answered with data that were not the present state when all had been
-	// read and checked, or that a synchronous standby lacked.
-	StaleRead
 	// Stuck: nothing can happen any more, and a client has not been answered.
 	Stuck
 )
@@ -217,8 +213,6 @@ func (v Violation) String() string {
 		UntrueReason:     "FAILS rejection: a reason that is not so",
 		OwnerSuperseded:  "FAILS progress: the lock's owner was superseded",
 		PassedOver:       "FAILS progress: a waiter was passed over",
-		TornRead:         "FAILS read: of two moments",
-		StaleRead:        "FAILS read: not the present state",
 		Stuck:            "FAILS progress: stuck",
 	}[v]
 }

@@ -136,7 +136,6 @@ func TestModels_StepsHaveNamesAndProcessesHaveNone(t *testing.T) {
 	sameWithoutSymmetry(t, within(2, 2, 1, Faults{LostReplies: true, Crashes: true, Pruning: 1}).onTwo())
 	sameWithoutSymmetry(t, within(2, 1, 2, Faults{SharedGrants: true, OutsideReads: true, Restore: true}).once(2))
 	sameWithoutSymmetry(t, within(2, 1, 2, Faults{LostReplies: true, Aborts: true}).onTwo().mixed())
-	sameWithoutSymmetry(t, within(2, 1, 1, Faults{LostReplies: true, SharedGrants: true}).onTwo().reading(2))
 	sameWithoutSymmetry(t, within(2, 2, 1, Faults{LostReplies: true, SharedGrants: true, Aborts: true}).onTwo().own())
 }
 

@@ -25,18 +25,15 @@ func families() []family {
 	all := baseFamilies()
 	all = append(all, severalFamilies()...)
 	all = append(all, onceFamilies()...)
-	all = append(all, ownFamilies()...)
-	return append(all, readFamilies()...)
+	return append(all, ownFamilies()...)
 }
 
-func (m Protocol) onTwo() Protocol             { m.Resources = 2; return m }
-func (m Protocol) batched(size int8) Protocol  { m.Batch = size; return m }
-func (m Protocol) mixed() Protocol             { m.Mixed = true; return m }
-func (m Protocol) once(keys int8) Protocol     { m.Keys = keys; return m }
-func (m Protocol) reading(reads int8) Protocol { m.Reads = reads; return m }
-func (m Protocol) inSnapshots() Protocol       { m.Snapshot = true; return m }
-func (m Protocol) own() Protocol               { m.Own = true; return m }
-func (m Protocol) leased() Protocol            { m.Leased = true; return m }
+func (m Protocol) onTwo() Protocol            { m.Resources = 2; return m }
+func (m Protocol) batched(size int8) Protocol { m.Batch = size; return m }
+func (m Protocol) mixed() Protocol            { m.Mixed = true; return m }
+func (m Protocol) once(keys int8) Protocol    { m.Keys = keys; return m }
+func (m Protocol) own() Protocol              { m.Own = true; return m }
+func (m Protocol) leased() Protocol           { m.Leased = true; return m }
 
 // baseFamilies have one resource, and one operation in each transaction.
 func baseFamilies() []family {
@@ -155,7 +152,6 @@ func ownFamilies() []family {
 		{"transactions claim by themselves, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true, Synchronous: true}).own(), nil},
 		{"transactions claim by themselves, the database fails over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true}).own(), nil},
 		{"transactions claim by themselves, a volume is restored", Holds, within(2, 3, 2, Faults{Held: true, Restore: true}).own(), nil},
-		{"transactions claim by themselves, beside read-only operations", Holds, within(2, 2, 2, Faults{LostReplies: true}).own().reading(1), nil},
 		{"transactions claim under leases that are lost", Holds, within(2, 3, 3, Faults{}).leased(), []broken{
 			inData("under leases, and don't lock the fence", LostUpdate, Mutation{Own: OwnUnlocked}),
 			fails("under leases, also below the fence", OlderCommitted, Mutation{Own: OwnTakesAny}),
@@ -169,33 +165,5 @@ func ownFamilies() []family {
 		{"transactions claim under leases, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true, Synchronous: true}).leased(), nil},
 		{"transactions claim under leases, the database fails over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true}).leased(), nil},
 		{"transactions claim under leases, a volume is restored", Holds, within(2, 3, 2, Faults{Held: true, Restore: true}).leased(), nil},
-		{"transactions claim under leases, beside read-only operations", Holds, within(2, 2, 2, Faults{LostReplies: true, SharedGrants: true}).leased().reading(1), nil},
-	}
-}
-
-// readFamilies are about read-only operations (guard.ReadOnly).
-func readFamilies() []family {
-	shared := Faults{LostReplies: true, SharedGrants: true}
-	return []family{
-		{"read-only operations", Holds, within(2, 2, 2, shared).reading(1), []broken{
-			fails("no read check", TornRead, Mutation{Read: ReadNothing}),
-			fails("read check of token and holder", TornRead, Mutation{Read: ReadGrant}),
-			fails("read while a COMMIT of the client's own is in doubt", DeniedButApplied, Mutation{ReadUnsettled: true}),
-			fails("read check comes first", TornRead, Mutation{Read: ReadFirst}),
-		}},
-		{"read-only operations in a snapshot, checked after their COMMIT", Holds, within(2, 2, 2, shared).reading(1).inSnapshots(), []broken{
-			fails("read check in the snapshot of the reads", StaleRead, Mutation{Read: ReadFirst}),
-		}},
-		{"read-only operations in held grants, which later operations rely on", Holds, within(2, 2, 2, Faults{SharedGrants: true, Held: true}).reading(1), nil},
-		{"read-only operations on two resources", Holds, within(2, 2, 1, Faults{SharedGrants: true}).onTwo().reading(1), nil},
-		{"read-only operations, a volume is restored", Holds, within(3, 1, 2, Faults{SharedGrants: true, Restore: true}).reading(1), []broken{
-			fails("read check on another connection", TornRead, Mutation{ReadReconnects: true}),
-		}},
-		{"read-only operations in a snapshot, a volume is restored", Holds, within(3, 1, 2, Faults{SharedGrants: true, Restore: true}).reading(1).inSnapshots(), nil},
-		{"read-only operations, the database fails over", Holds, within(2, 2, 1, Faults{SharedGrants: true, Failover: true}).reading(1), nil},
-		{"read-only operations, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{SharedGrants: true, Failover: true, Synchronous: true}).reading(1), []broken{
-			fails("a repeated claim writes nothing", StaleRead, Mutation{Claim: ClaimReads}),
-		}},
-		{"read-only operations in a snapshot, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{SharedGrants: true, Failover: true, Synchronous: true}).reading(1).inSnapshots(), nil},
 	}
 }

@@ -25,13 +25,9 @@ type Protocol struct {
 	Mixed                bool // of two resources every other call is about the second alone, whatever its client has
 	Batch                int8 // the number of operations that share a transaction (postgres.Batch)
 	// Keys is how many there are (guard.Once). Each operation is then a call of one of them; 0 is no keys.
-	Keys  int8
-	Reads int8 // read-only operations (guard.ReadOnly)
-	// Snapshot lets a read-only operation read everything from one snapshot. Its read check follows its COMMIT
-	// then.
-	Snapshot bool
-	Own      bool // locks are kept beside the fences, and transactions can claim by themselves (storage.Claimer)
-	Leased   bool // transactions can claim by themselves under grants of a lock service
+	Keys   int8
+	Own    bool // locks are kept beside the fences, and transactions can claim by themselves (storage.Claimer)
+	Leased bool // transactions can claim by themselves under grants of a lock service
 
 	Faults   Faults
 	Mutation Mutation
@@ -64,7 +60,6 @@ const (
 	ClaimNever            // a client reads the fence instead, and its first seal raises it
 	ClaimAny              // takes every token
 	ClaimEqual            // takes an equal token of another holder: "<" where "<=" belongs
-	ClaimReads            // answers the holder's own again without writing anything
 	ClaimOnce             // rejects the holder's own, equal token: "<=" where "<" belongs
 )
 
@@ -92,17 +87,6 @@ const (
 	LookUpFirst               // looks the key up for the first resource only
 )
 
-// ReadRule says what the read check compares, and when.
-type ReadRule uint8
-
-const (
-	// ReadPosition compares everything, and the timeline, when all has been read. This is the protocol.
-	ReadPosition ReadRule = iota
-	ReadNothing           // compares nothing
-	ReadGrant             // token and holder alone
-	ReadFirst             // before anything is read: in the first statement, or in the snapshot
-)
-
 // OwnRule says how a transaction claims by itself.
 type OwnRule uint8
 
@@ -125,7 +109,6 @@ type Mutation struct {
 	Seal   SealRule
 	Apart  ApartRule
 	LookUp LookUpRule
-	Read   ReadRule
 	Own    OwnRule
 
 	BeginCheck      bool // rejects a superseded grant at the first statement: advice, with which the protocol holds too
@@ -143,10 +126,8 @@ type Mutation struct {
 	KeepReads       bool // a held grant goes on with what it had read when it has to claim again
 	KeepFirst       bool // keeps a key for the first of the call's resources only
 	TxCounter       bool // takes transaction ids from a counter that goes back with the database
-	ReadReconnects  bool // makes the read check on another connection than the reads
 	GrantsBeside    bool // grants locks while a transaction has locked the fence
 	ResolveEarly    bool // settles an unknown COMMIT that claims without waiting for the fence's lock
-	ReadUnsettled   bool // reads while a COMMIT of its own is in doubt, and answers that from what it has read
 }
 
 // Next implements [Model].
@@ -229,10 +210,6 @@ func (m Protocol) goBack(s state) state {
 		case running:
 			if !m.Mutation.Survives {
 				m.undone(&s, c, 0) // the transaction was not sent yet
-			}
-		case reading, readAll, checked:
-			if !m.Mutation.ReadReconnects {
-				c.reset()
 			}
 		}
 	}

@@ -79,7 +79,6 @@ type part struct {
 	Knows  bool  // Left is what it left in the data
 	Left   int8
 	Read   int8
-	Reread int8 // what a read-only operation has read the second time
 }
 
 type message struct {
@@ -112,16 +111,13 @@ const (
 	running              // user code has read and decided, in a transaction
 	waiting              // COMMIT sent, waits for the reply in Message
 	unknown              // COMMIT sent, no reply will come
-	reading              // a read-only operation has read once
-	readAll              // it has read twice
-	checked              // its read check has passed, its COMMIT was not answered
 	queued               // waits for locks
 	begun                // claims by itself, and has drawn a token or looked at the locks too early (OwnRule)
 	fenced               // claims by itself: has locked the fences, and found neither owner nor waiter
 )
 
 func (s stage) String() string {
-	return [...]string{"away", "granted", "ready", "has read", "running", "waiting", "in doubt", "reading", "has read all", "checked", "queued", "begun", "has the fences"}[s]
+	return [...]string{"away", "granted", "ready", "has read", "running", "waiting", "in doubt", "queued", "begun", "has the fences"}[s]
 }
 
 type client struct {
@@ -137,16 +133,14 @@ type client struct {
 	Message int8 // index into state.Messages while waiting
 	Looked  bool // the key of its transaction was looked up
 	Own     bool // its transaction claims by itself, and has drawn its tokens
-	Read    readState
 	Parts   [maxResources]part
 }
 
 // reset forgets the transaction, but not whose it was.
 func (c *client) reset() {
 	c.Stage, c.Tx, c.Message, c.Looked = ready, 0, 0, false
-	c.Read = readState{}
 	for n := range c.Parts {
-		c.Parts[n].Read, c.Parts[n].Reread = 0, 0
+		c.Parts[n].Read = 0
 	}
 }
 
@@ -182,11 +176,9 @@ type state struct {
 	Holders int8
 	Ops     int8
 	Pruned  int8
-	Reads   int8 // read-only operations that have begun
 
-	Told [maxResources]int8 // observer: the highest value that a read-only operation was answered with a synchronous standby
-	Ran  [maxResources]int8 // observer: highest token under which user code ran
-	Bad  Violation          // observer: a step that was wrong in itself
+	Ran [maxResources]int8 // observer: highest token under which user code ran
+	Bad Violation          // observer: a step that was wrong in itself
 }
 
 func (s *state) about(ops set) (on set) {
@@ -218,12 +210,9 @@ func (m Protocol) Judge(s state, final bool) Violation {
 			return broken
 		}
 	}
-	for n, r := range s.DB.Resources {
-		switch {
-		case r.Value != r.Writes:
+	for _, r := range s.DB.Resources {
+		if r.Value != r.Writes {
 			return LostUpdate
-		case r.Value < s.Told[n]:
-			return StaleRead
 		}
 	}
 	if final && slices.Contains(s.Answers[:s.Ops], pending) {

@@ -69,7 +69,6 @@ func (m Protocol) bounds() string {
 		{m.Keys > 0, fmt.Sprintf("keys: %d", m.Keys)},
 		{m.Own, "claims within transactions"},
 		{m.Leased, "claims under leases within transactions"},
-		{m.Reads > 0, fmt.Sprintf("read-only: %d", m.Reads)},
 		{m.DataOnly, "judged by data and answers"},
 	} {
 		if w.on {
@@ -224,10 +223,6 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"resolves by resource #: has the lock, never applied", "is granted locks", "is granted locks of resource 2 alone",
 		"queues for locks", "queues for locks of resource 2 alone", "stops waiting", "ends the session of holder #",
 		"catches up", "takes over", "copies the volume", "restores the volume",
-		"read-only: begins, reads", "read-only: reads once more", "read-only: gets no answer",
-		"read check rejected by resource #: stale",
-		"read check rejected by resource #: overtaken", "read check rejected by resource #: database went back",
 		"op # fails, its transaction is rolled back",
-		"read check passes", "read-only: commits, answered", "read-only: commits, read check passes, answered",
 	}, slices.Collect(maps.Keys(all)))
 }

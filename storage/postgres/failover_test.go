@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -31,19 +31,8 @@ func newReplicated(t *testing.T) *replicated {
 	standby, err := pgserver.StartStandby(t.Context(), primary, nil)
 	require.NoError(t, err)
 	stopLater(t, standby)
-	pool := openPool(t, eitherOf(t, dsn, standby.DSN()))
+	pool := openPool(t, strings.Replace(dsn, "/app?", fmt.Sprintf(",127.0.0.1:%d/app?target_session_attrs=read-write&", standby.Port(0)), 1))
 	return &replicated{primary, standby, openPool(t, dsn), pool, newStore(t, pool, nil)}
-}
-
-func eitherOf(t *testing.T, dsn, other string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	second, err := url.Parse(other)
-	require.NoError(t, err)
-	u.Host += "," + second.Host
-	u.RawQuery += "&target_session_attrs=read-write"
-	return u.String()
 }
 
 func (r *replicated) cutOff(t *testing.T) {

@@ -2,10 +2,7 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -91,43 +88,6 @@ func TestReadOnly_WithoutALockHoldsUpNobody(t *testing.T) {
 		require.NoError(t, guard.Do(t.Context(), g, resource, get("x", &x), guard.ReadOnly(), guard.Retryable()))
 		require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.lock where session is not null"), "it has claimed")
 		require.Empty(t, recorded(t, store))
-	})
-}
-
-// Readers in processes of their own see what one writer left, never half of it.
-func TestReadOnly_SeesOneStateBesideWriters(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		const rounds = 100
-		pool, store := fresh(t, at(level))
-		writers, resources := newStore(t, pool, nil), []string{"x", "y"}
-		beginOwn(t, writers, unseen(resources...)...).Rollback(t.Context())
-		var working sync.WaitGroup
-		errs := make([]error, 4)
-		for i := range errs {
-			g := newOwnGuard(t, pool, []storage.Store[pgx.Tx]{writers, store}[i%2], &guard.Config{KeepFor: -1})
-			working.Go(func() {
-				for n := 0; n < rounds && errs[i] == nil; n++ {
-					if i%2 == 0 {
-						errs[i] = guard.Do(t.Context(), g, resources[n%3/2:], func(ctx context.Context, tx pgx.Tx) error {
-							return errors.Join(add("x", 1)(ctx, tx), add("y", -1)(ctx, tx))
-						})
-						continue
-					}
-					var x, y int64
-					errs[i] = guard.Do(t.Context(), g, resources, func(ctx context.Context, tx pgx.Tx) error {
-						return errors.Join(get("x", &x)(ctx, tx), get("y", &y)(ctx, tx))
-					}, guard.ReadOnly(), guard.Retryable())
-					if errs[i] == nil && x+y != 0 {
-						errs[i] = fmt.Errorf("read %d and %d", x, y)
-					}
-				}
-			})
-		}
-		working.Wait()
-		require.NoError(t, errors.Join(errs...))
-		require.Empty(t, recorded(t, store))
-		holds(t, pool, "x", 2*rounds)
 	})
 }
 

@@ -2,9 +2,10 @@ package e2e_test
 
 import (
 	"context"
-	"net/url"
+	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,7 +153,7 @@ func TestRunbook_FailoverToAnAsynchronousStandby(t *testing.T) {
 	standby, err := pgserver.StartStandby(t.Context(), primary, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, standby.Stop(context.Background())) })
-	l := newLossy(t, eitherOf(t, dsn, standby.DSN()))
+	l := newLossy(t, strings.Replace(dsn, "/e2e?", fmt.Sprintf(",127.0.0.1:%d/e2e?target_session_attrs=read-write&", standby.Port(0)), 1))
 	var lsn string
 	require.NoError(t, l.pool.QueryRow(t.Context(), "select pg_current_wal_lsn()").Scan(&lsn))
 	require.Eventually(t, func() bool {
@@ -167,16 +168,4 @@ func TestRunbook_FailoverToAnAsynchronousStandby(t *testing.T) {
 	l.run(0, "psql \"$STANDBY_URL\"")
 	l.requireNamed(storage.ReasonFailedOver, storage.ReasonWentBack)
 	l.followFrom()
-}
-
-// eitherOf is the DSN of a database on two servers, whichever takes writes.
-func eitherOf(t *testing.T, dsn, other string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	second, err := url.Parse(other)
-	require.NoError(t, err)
-	u.Host += "," + second.Host
-	u.RawQuery += "&target_session_attrs=read-write"
-	return u.String()
 }

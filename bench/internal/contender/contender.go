@@ -31,12 +31,8 @@ const (
 	redisTTL    = "Redis forgets the lock when it fails over, and a paused holder writes beside its successor"
 )
 
-var (
-	// kept is a Guard's configuration that keeps resources for longer than a cell takes.
-	kept = guard.Config{KeepFor: time.Hour}
-	// released is one that keeps nothing from call to call.
-	released = guard.Config{KeepFor: -1}
-)
+// kept is a Guard's configuration that keeps resources for longer than a cell takes.
+var kept = guard.Config{KeepFor: time.Hour}
 
 // Operations in transactions that Fencekit doesn't guard.
 var (
@@ -52,11 +48,8 @@ var (
 var (
 	Do           = Contender{Name: "guard.Do", Open: onGuard(inEtcd, kept, do)}
 	DoOnPostgres = Contender{Name: "guard.Do, locks in Postgres", Open: onGuard(inPostgres, kept, do)}
-	DoCold       = Contender{Name: "guard.Do, kept by nothing", Open: onGuard(inEtcd, released, do)}
-	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(inEtcd, kept, read(guard.ReadOnly()))}
-	DoReadSealed = Contender{Name: "guard.Do without ReadOnly", Open: onGuard(inEtcd, kept, read())}
+	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(inEtcd, kept, read)}
 	Batch        = Contender{Name: "postgres.Batch", Open: onGuard(inEtcd, kept, execBatch)}
-	BatchRead    = Contender{Name: "postgres.Batch, ReadOnly", Open: onGuard(inEtcd, kept, readBatch)}
 )
 
 // DoInFleet are operations under a Guard as it is by default, with each lock service.
@@ -68,9 +61,8 @@ var DoInFleet = []Contender{
 
 // Locks without an operation.
 var (
-	Mutex    = Contender{Name: "etcd Mutex", Open: mutex}
-	Locker   = Contender{Name: "Fencekit's Locker", Open: locker(inEtcd), Connections: 1}
-	PgLocker = Contender{Name: "Fencekit's Locker on Postgres", Open: locker(inPostgres), Connections: 8}
+	Mutex  = Contender{Name: "etcd Mutex", Open: mutex}
+	Locker = Contender{Name: "Fencekit's Locker", Open: locker, Connections: 1}
 )
 
 // Operations under a lock without a fence.

@@ -40,10 +40,8 @@ func do(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
 	return guard.Do(ctx, g, item.Resources, fn)
 }
 
-func read(options ...guard.Option) func(context.Context, *guard.Guard[pgx.Tx], load.Item) error {
-	return func(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
-		return guard.Do(ctx, g, item.Resources, func(ctx context.Context, tx pgx.Tx) error { return look(ctx, tx, item) }, options...)
-	}
+func read(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
+	return guard.Do(ctx, g, item.Resources, func(ctx context.Context, tx pgx.Tx) error { return look(ctx, tx, item) }, guard.ReadOnly())
 }
 
 // execBatch is guard.Exec of a postgres.Batch with the one atomic UPDATE, which has to find what it takes.
@@ -51,10 +49,4 @@ func execBatch(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) erro
 	var b postgres.Batch
 	b.Exec(takeOne, item.SKUs[0]).MustAffect(1)
 	return guard.Exec(ctx, g, item.Resources[0], &b)
-}
-
-func readBatch(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
-	var b postgres.Batch
-	b.Exec(readQty, item.SKUs[0]).Returning()
-	return guard.Exec(ctx, g, item.Resources, &b, guard.ReadOnly())
 }

@@ -124,21 +124,15 @@ func newLocker(t *load.Target, pool *pgxpool.Pool, locks lockService) (fence.Loc
 }
 
 // locker is Fencekit's lock without its fence.
-func locker(locks lockService) load.Open {
-	return func(ctx context.Context, t *load.Target) (load.Work, error) {
-		pool, err := newPool(ctx, t)
+func locker(_ context.Context, t *load.Target) (load.Work, error) {
+	l, err := newLocker(t, nil, inEtcd)
+	return onLock(t, func(ctx context.Context, _ int, name string) (release, error) {
+		lease, err := l.Acquire(ctx, name)
 		if err != nil {
-			return load.Work{}, err
+			return nil, err
 		}
-		l, err := newLocker(t, pool, locks)
-		return onLock(t, func(ctx context.Context, _ int, name string) (release, error) {
-			lease, err := l.Acquire(ctx, name)
-			if err != nil {
-				return nil, err
-			}
-			return lease.Release, nil
-		}), err
-	}
+		return lease.Release, nil
+	}), err
 }
 
 func newRedis(t *load.Target) *redis.Client {

@@ -1,12 +1,8 @@
 package load
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,29 +112,4 @@ func TestWorker_AsksForThePlanOnceAllAreWarm(t *testing.T) {
 		return Plan{}, nil
 	})
 	require.NoError(t, err)
-}
-
-func TestServe_OpensRunsAndCloses(t *testing.T) {
-	closed := false
-	find := func(s Spec) (Open, error) {
-		if s.Contender != "known" {
-			return nil, errors.New("unknown contender")
-		}
-		return func(_ context.Context, t *Target) (Work, error) {
-			t.OnClose(func(context.Context) error { closed = true; return nil })
-			return Work{Do: func(context.Context, int, Item) error { return nil }}, nil
-		}, nil
-	}
-	var out bytes.Buffer
-	require.NoError(t, Serve(t.Context(), strings.NewReader(`{"Contender": "known", "Goroutines": 1, "Keys": "hot", "Limit": 42} "begin" {"End": 9000000000000000000}`), &out, find))
-	require.True(t, closed)
-	answers := json.NewDecoder(&out)
-	var ready, warm string
-	var o Outcome
-	require.NoError(t, answers.Decode(&ready))
-	require.NoError(t, answers.Decode(&warm))
-	require.NoError(t, answers.Decode(&o))
-	require.EqualValues(t, 42, o.Operations)
-	require.ErrorContains(t, Serve(t.Context(), strings.NewReader(`{}`), &out, find), "unknown contender")
-	require.Error(t, Serve(t.Context(), strings.NewReader(``), &out, find))
 }

@@ -18,11 +18,9 @@ type Outcome struct {
 	Elapsed                          time.Duration // the measured time
 	Latency                          []time.Duration
 	CPU                              time.Duration
-	Allocations, AllocatedBytes      int64
+	Allocations                      int64
 	// Held has for each time that a lock was held when that began and ended, in turns.
 	Held []int64 `json:",omitempty"`
-
-	ByProcess []int64 `json:",omitempty"` // operations
 }
 
 // Together adds up what the processes of one cell did.
@@ -37,9 +35,7 @@ func Together(all []Outcome) Outcome {
 		sum.Latency = append(sum.Latency, o.Latency...)
 		sum.CPU += o.CPU
 		sum.Allocations += o.Allocations
-		sum.AllocatedBytes += o.AllocatedBytes
 		sum.Held = append(sum.Held, o.Held...)
-		sum.ByProcess = append(sum.ByProcess, o.Operations)
 	}
 	return sum
 }

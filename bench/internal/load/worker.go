@@ -105,7 +105,6 @@ func (w *worker) run(ctx context.Context, askPlan func() (Plan, error)) (Outcome
 	<-finished
 
 	o := Together(each)
-	o.ByProcess = nil
 	o.use(before, after)
 	if failed := w.failed.Load(); failed != nil {
 		o.Err = (*failed).Error()
@@ -229,12 +228,12 @@ func usage() Outcome {
 	}
 	return Outcome{
 		CPU:         time.Duration(r.Utime.Nano() + r.Stime.Nano()),
-		Allocations: int64(mem.Mallocs), AllocatedBytes: int64(mem.TotalAlloc),
+		Allocations: int64(mem.Mallocs),
 	}
 }
 
 // use notes what was used between two moments.
 func (o *Outcome) use(before, after Outcome) {
 	o.CPU = after.CPU - before.CPU
-	o.Allocations, o.AllocatedBytes = after.Allocations-before.Allocations, after.AllocatedBytes-before.AllocatedBytes
+	o.Allocations = after.Allocations - before.Allocations
 }

@@ -152,9 +152,9 @@ func (r row) Cell() string {
 // unitOf is a metric's unit, as it follows its name.
 func unitOf(m result.Metric) string {
 	switch m {
-	case result.FairShare, result.Allocations:
+	case result.Allocations:
 		return ""
-	case result.WAL, result.AllocatedB:
+	case result.WAL:
 		return ", B"
 	default:
 		return ", µs"

@@ -41,15 +41,12 @@ const (
 	P99         Metric = "p99"           //
 	HandOverP50 Metric = "hand-over p50" // from the call that released a lock to the return of the next that acquired it
 	HandOverP99 Metric = "hand-over p99" //
-	HandOverMax Metric = "hand-over max" //
 	ClientCPU   Metric = "client CPU"    // of an operation
 	PostgresCPU Metric = "Postgres CPU"  // of an operation
 	EtcdCPU     Metric = "etcd CPU"      // of an operation
 	RedisCPU    Metric = "Redis CPU"     // of an operation
 	WAL         Metric = "WAL"           // bytes of an operation
 	Allocations Metric = "allocations"   // of an operation
-	AllocatedB  Metric = "allocated"     // bytes of an operation
-	FairShare   Metric = "fair share"    // of the process that did least, 1 if all did the same
 	Lost        Metric = "lost"          // updates, or times that two held a lock
 )
 

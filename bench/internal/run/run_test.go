@@ -22,11 +22,11 @@ func TestLost_IsWhatTheRowsDoNotShow(t *testing.T) {
 }
 
 func TestValues_AreOfAnOperation(t *testing.T) {
-	o := load.Outcome{Operations: 100, Elapsed: 2 * time.Second, CPU: time.Second, Allocations: 500, ByProcess: []int64{80, 20}}
+	o := load.Outcome{Operations: 100, Elapsed: 2 * time.Second, CPU: time.Second, Allocations: 500}
 	v := values(&scenario.Scenario{}, o, map[result.Metric]float64{result.WAL: 25000, result.EtcdCPU: 4000})
 	for m, want := range map[result.Metric]float64{
 		result.Rate: 50, result.ClientCPU: 10000, result.EtcdCPU: 40, result.WAL: 250, result.Allocations: 5,
-		result.FairShare: 0.4, result.Operations: 100,
+		result.Operations: 100,
 	} {
 		require.InDelta(t, want, v[m], 1e-9, m)
 	}
@@ -41,18 +41,4 @@ func TestOfServers_AreChildrenByTheirNames(t *testing.T) {
 	}
 	want := map[result.Metric]float64{result.PostgresCPU: 1.11e6, result.EtcdCPU: 20000, result.RedisCPU: 30000}
 	require.Equal(t, want, ofServers(all, 1))
-}
-
-func TestMeasured_IsWhatWasAskedForUnlessAScenarioNeedsMore(t *testing.T) {
-	r := &runner{Config: Config{Seconds: 1, Rounds: 7}}
-	require.Equal(t, time.Second, r.measured(&scenario.Scenario{}))
-	require.Equal(t, 10*time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
-	require.Equal(t, 7, r.rounds(&scenario.Scenario{}))
-	require.Equal(t, 3, r.rounds(&scenario.Scenario{Rounds: 3}))
-	least, _ := r.warm(&scenario.Scenario{})
-	require.Equal(t, 250*time.Millisecond, least, "a quarter unmeasured")
-	r.Tiny = true
-	require.Equal(t, time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
-	least, _ = r.warm(&scenario.Scenario{})
-	require.Zero(t, least)
 }

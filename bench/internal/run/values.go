@@ -18,11 +18,7 @@ func values(s *scenario.Scenario, o load.Outcome, used map[result.Metric]float64
 		return v
 	}
 	n := float64(o.Operations)
-	for m, total := range map[result.Metric]float64{
-		result.ClientCPU: micros(o.CPU), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
-	} {
-		v[m] = total / n
-	}
+	v[result.ClientCPU], v[result.Allocations] = micros(o.CPU)/n, float64(o.Allocations)/n
 	for m, total := range used {
 		v[m] = total / n
 	}
@@ -30,13 +26,9 @@ func values(s *scenario.Scenario, o load.Outcome, used map[result.Metric]float64
 	for m, p := range map[result.Metric]float64{result.P50: 50, result.P99: 99} {
 		v[m] = micros(result.Percentile(o.Latency, p))
 	}
-	if len(o.ByProcess) > 1 {
-		v[result.FairShare] = float64(slices.Min(o.ByProcess)) * float64(len(o.ByProcess)) / n
-	}
 	if s.Locks && s.Keys == load.Hot {
 		handOvers, overlaps := load.HandOvers(o.Held)
 		v[result.Lost] = float64(overlaps)
-		v[result.HandOverMax] = micros(result.Percentile(handOvers, 100))
 		v[result.HandOverP50], v[result.HandOverP99] = micros(result.Percentile(handOvers, 50)), micros(result.Percentile(handOvers, 99))
 	}
 	return v

@@ -12,10 +12,10 @@ import (
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
 	return slices.Concat(
-		[]Scenario{distinct(1), distinct(8), reads, hot(1, 64), hot(4, 16)},
+		[]Scenario{distinct(1), distinct(8), reads, hot},
 		[]Scenario{fleet("fleet/4x4", 1000), fleet("fleet/4x4/hot", 8)},
-		[]Scenario{free(1), free(64), contended(4), contended(8), contended(64)},
-		[]Scenario{several(1), several(5), several(20)},
+		[]Scenario{free(1), free(64), contended(8), contended(64)},
+		[]Scenario{several(1), several(20)},
 		[]Scenario{first},
 	)
 }
@@ -28,7 +28,7 @@ var (
 
 // perOperation is what an operation costs.
 var perOperation = []result.Metric{
-	result.P50, result.P99, result.ClientCPU, result.PostgresCPU, result.EtcdCPU, result.RedisCPU, result.WAL, result.Allocations, result.AllocatedB,
+	result.P50, result.P99, result.ClientCPU, result.PostgresCPU, result.EtcdCPU, result.RedisCPU, result.WAL, result.Allocations,
 }
 
 // rate is a Ratio of rates.
@@ -54,34 +54,23 @@ func distinct(connections int) Scenario {
 
 var reads = Scenario{
 	Name: "read/8", Title: "Reads on distinct resources, kept, 8 connections",
-	About:      "Each goroutine reads a row of its own, over a connection of its own; the process owns the resource already. Without ReadOnly the same function moves the fence and adds an entry to the history.",
-	Contenders: []contender.Contender{contender.BareRead, contender.DoRead, contender.BatchRead, contender.DoReadSealed},
+	About:      "Each goroutine reads a row of its own, over a connection of its own; the process owns the resource already.",
+	Contenders: []contender.Contender{contender.BareRead, contender.DoRead},
 	Baseline:   []string{contender.BareRead.Name},
 	Goroutines: 8, Keys: load.Distinct, Reads: true, Metrics: perOperation,
 }
 
-func hot(processes, goroutines int) Scenario {
-	pools := []int{2, 8}
-	if processes > 1 {
-		pools = []int{1, 2}
-	}
-	best := forUpdate.Pools(pools...)
-	s := Scenario{
-		Name:  fmt.Sprintf("hot/%dx%d", processes, goroutines),
-		Title: fmt.Sprintf("One hot SKU, %s of %d goroutines", counted(processes, "process", "processes"), goroutines),
-		About: "All read and write the same row. A goroutine has a connection unless the name says otherwise; SELECT FOR UPDATE is also given fewer, and is compared with at its best.",
-		Contenders: slices.Concat([]contender.Contender{forUpdate}, best, []contender.Contender{
-			guardDo, batch, contender.AtomicUpdate, contender.AdvisoryLock, contender.MutexTx, contender.RedsyncTx,
-		}),
-		Baseline:  append([]string{forUpdate.Name}, contender.Names(best...)...),
-		Processes: processes, Goroutines: goroutines, Keys: load.Hot,
-		Metrics: append([]result.Metric{result.FairShare}, perOperation...),
-		Ratios:  []Ratio{rate(batch, forUpdate)},
-	}
-	if processes == 1 {
-		s.Ratios = append(s.Ratios, rate(batch, contender.MutexTx))
-	}
-	return s
+var best = forUpdate.Pools(2, 8)
+
+var hot = Scenario{
+	Name: "hot/1x64", Title: "One hot SKU, 1 process of 64 goroutines",
+	About: "All read and write the same row. A goroutine has a connection unless the name says otherwise; SELECT FOR UPDATE is also given fewer, and is compared with at its best.",
+	Contenders: slices.Concat([]contender.Contender{forUpdate}, best, []contender.Contender{
+		guardDo, batch, contender.AtomicUpdate, contender.AdvisoryLock, contender.MutexTx, contender.RedsyncTx,
+	}),
+	Baseline:   append([]string{forUpdate.Name}, contender.Names(best...)...),
+	Goroutines: 64, Keys: load.Hot, Metrics: perOperation,
+	Ratios: []Ratio{rate(batch, forUpdate), rate(batch, contender.MutexTx)},
 }
 
 func fleet(name string, skus int) Scenario {
@@ -91,7 +80,7 @@ func fleet(name string, skus int) Scenario {
 		About:      "Each call reads and writes the row of a SKU at random, so that few processes find kept what they need. Each has a pool of 6 connections. Guards are configured as they are by default.",
 		Contenders: append([]contender.Contender{forUpdate, contender.AdvisoryLock, contender.MutexTx, contender.RedsyncTx}, contender.DoInFleet...),
 		Baseline:   []string{forUpdate.Name},
-		Processes:  4, Goroutines: 4, Connections: 6, Keys: load.Random, Rows: skus, Metrics: append([]result.Metric{result.FairShare}, perOperation...),
+		Processes:  4, Goroutines: 4, Connections: 6, Keys: load.Random, Rows: skus, Metrics: perOperation,
 	}
 	for _, c := range contender.DoInFleet {
 		s.Ratios = append(s.Ratios, Ratio{c.Name, forUpdate.Name, result.P99})
@@ -104,15 +93,11 @@ func free(goroutines int) Scenario {
 		Name:       fmt.Sprintf("lock/free/%d", goroutines),
 		Title:      "Uncontended acquire and release, " + counted(goroutines, "goroutine", "goroutines"),
 		About:      "Each goroutine acquires and releases a lock that no other uses.",
-		Contenders: []contender.Contender{mutex, locker, contender.PgLocker},
+		Contenders: []contender.Contender{mutex, locker},
 		Baseline:   []string{mutex.Name},
 		Goroutines: goroutines, Keys: load.Distinct, Locks: true,
 		Metrics: []result.Metric{result.P50, result.P99, result.ClientCPU, result.Allocations},
 	}
-}
-
-var contendedMetrics = []result.Metric{
-	result.HandOverP50, result.HandOverP99, result.HandOverMax, result.P50, result.P99, result.FairShare, result.ClientCPU,
 }
 
 func contended(waiters int) Scenario {
@@ -120,28 +105,22 @@ func contended(waiters int) Scenario {
 		Name:       fmt.Sprintf("lock/contended/%d", waiters),
 		Title:      fmt.Sprintf("One contended lock, %d waiters in 4 processes", waiters),
 		About:      "Each acquires the lock and releases it at once. The hand-over is the time from the call that releases to the return of the next call that acquires.",
-		Contenders: []contender.Contender{mutex, locker, contender.PgLocker},
+		Contenders: []contender.Contender{mutex, locker},
 		Baseline:   []string{mutex.Name},
-		Processes:  4, Goroutines: waiters / 4, Keys: load.Hot, Locks: true, Metrics: contendedMetrics,
+		Processes:  4, Goroutines: waiters / 4, Keys: load.Hot, Locks: true, Metrics: []result.Metric{result.HandOverP50, result.HandOverP99, result.P50, result.P99, result.ClientCPU},
 		Ratios: []Ratio{{locker.Name, mutex.Name, result.HandOverP99}},
 	}
 }
 
 func several(n int) Scenario {
-	resources := counted(n, "resource", "resources")
-	s := Scenario{
+	return Scenario{
 		Name:       fmt.Sprintf("several/%d", n),
-		Title:      fmt.Sprintf("guard.Do on %s at once, kept, 8 connections", resources),
+		Title:      fmt.Sprintf("guard.Do on %s at once, kept, 8 connections", counted(n, "resource", "resources")),
 		About:      "Each goroutine reads and writes the same rows of its own in each transaction.",
 		Contenders: []contender.Contender{bare, guardDo},
 		Baseline:   []string{bare.Name},
 		Goroutines: 8, Keys: load.Distinct, Width: n, Metrics: perOperation,
 	}
-	if n == 20 {
-		s.Contenders = append(s.Contenders, contender.DoCold)
-		s.Ratios = []Ratio{rate(contender.DoCold, guardDo)}
-	}
-	return s
 }
 
 var first = Scenario{

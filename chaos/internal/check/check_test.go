@@ -193,6 +193,7 @@ func TestAgreement(t *testing.T) {
 		{"an entry for one of two operations", func(m *made) { m.again("op3", "op", "op1") }, Flagged},
 		{"an entry that names none", ops(`[{"id":""}]`), Held},
 		{"a token in the data that is not the entry's", func(m *made) { m.order("op3")["token"] = "77" }, Flagged},
+		{"a token that a batch can't know", func(m *made) { m.order("op3")["token"] = "-1" }, Held},
 		{"no token in the data, with locks in Postgres", func(m *made) { m.Beside, m.order("op3")["token"] = true, "0" }, Flagged},
 		{"a claim that never committed", func(m *made) {
 			m.record(history.Event{Kind: history.Claimed, Resource: "sku/1", Epoch: 1, Token: 999, Holder: "w1-999"})

@@ -166,16 +166,17 @@ func (s *environment) startPatroni(ctx context.Context) error {
 	return nil
 }
 
-// failOver kills the primary, and returns once another one has taken over and all are back. No operation may
-// commit meanwhile.
+// failOver takes the primary away, in a way that the seed chooses, and returns once another one has taken over and all
+// are back. No operation may commit meanwhile.
 func (s *environment) failOver(ctx context.Context) error {
-	s.trace.Record(history.Event{Kind: history.Injected, Name: "failover"})
+	fault := patroni.Faults[s.Seed%uint64(len(patroni.Faults))]
+	s.trace.Record(history.Event{Kind: history.Injected, Name: "failover from a primary that was " + fault.Name})
 	return s.observer.Across(ctx, func(ctx context.Context) error {
 		old, _, err := s.patroni.Leader(ctx)
 		if err != nil {
 			return err
 		}
-		if err := patroni.Killed.Inject(ctx, s.patroni, old); err != nil {
+		if err := fault.Inject(ctx, s.patroni, old); err != nil {
 			return err
 		}
 		_, _, err = s.patroni.LeaderAfter(ctx, old)
@@ -186,7 +187,7 @@ func (s *environment) failOver(ctx context.Context) error {
 			}
 			return conn.Close(ctx)
 		}
-		return errors.Join(err, patroni.Killed.Revert(ctx, old), s.patroni.Settled(ctx), servers.Poll(ctx, connects))
+		return errors.Join(err, fault.Revert(ctx, old), s.patroni.Settled(ctx), servers.Poll(ctx, connects))
 	})
 }
 

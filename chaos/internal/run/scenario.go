@@ -32,7 +32,7 @@ type Scenario struct {
 	script func(s *environment, ctx context.Context) error
 }
 
-// IsScript reports whether it does the same with every seed.
+// IsScript reports whether no seed makes its steps.
 func (s Scenario) IsScript() bool { return s.script != nil }
 
 func (s Scenario) faults(seed uint64) []step {

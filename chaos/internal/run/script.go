@@ -86,7 +86,7 @@ var lostLock = Scenario{
 var failover = Scenario{
 	Scenario: check.Scenario{
 		Name: "failover", Family: "patroni", Controls: []string{"etcd-mutex", "token-compare"},
-		Summary: "a worker is paused between reading in one transaction and writing in another; the primary of three Postgres servers under Patroni is killed, and a synchronous standby takes over; another worker gets the lock and reads; then both write",
+		Summary: "a worker is paused between reading in one transaction and writing in another; the primary of three Postgres servers under Patroni is killed, paused, cut off or switched over, as the seed says, and a synchronous standby takes over; another worker gets the lock and reads; then both write",
 	},
 	Requires: []string{check.HitFault + "pause", check.HitFault + "failover", check.HitPaused + worker.PointRead},
 	Patroni:  true,

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -58,8 +57,6 @@ type visitor struct {
 	page    string
 	lines   *bufio.Scanner
 	close   func()
-	last    string // Last-Event-ID
-	ids     []string
 	entries []entry
 	state   state
 }
@@ -69,7 +66,6 @@ func (v *visitor) connect() {
 	ctx, cancel := context.WithCancel(patient(v.t))
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, v.page+"/events", nil)
 	require.NoError(v.t, err)
-	r.Header.Set("Last-Event-ID", v.last)
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
 	require.NoError(v.t, err)
 	require.Equal(v.t, "text/event-stream", response.Header.Get("Content-Type"))
@@ -89,9 +85,6 @@ func (v *visitor) await(what string, there func() bool) {
 		require.True(v.t, v.lines.Scan(), "%s: the stream has ended: %v; was told %+v", what, v.lines.Err(), v.entries)
 		field, value, _ := strings.Cut(v.lines.Text(), ": ")
 		switch {
-		case field == "id":
-			v.last = value
-			v.ids = append(v.ids, value)
 		case field == "event":
 			kind = value
 		case field == "data" && kind == "state":
@@ -125,63 +118,6 @@ func (v *visitor) sold() (sum int) {
 		sum += l.Sold
 	}
 	return sum
-}
-
-func (v *visitor) oversold() (sum int) {
-	for _, l := range v.state.Lots {
-		sum += max(0, l.Sold-l.Quantity)
-	}
-	return sum
-}
-
-func (v *visitor) told(kind, worker string) bool {
-	return slices.ContainsFunc(v.entries, func(e entry) bool { return e.Kind == kind && e.Worker == worker })
-}
-
-// pauseUntilSoldOn stops worker-a between its read and its write until the others have sold what it has read.
-func (v *visitor) pauseUntilSoldOn() {
-	v.t.Helper()
-	require.Equal(v.t, http.StatusNoContent, v.press("pause", "worker-a"))
-	v.await("stopped", func() bool { return v.lane("worker-a").Status == "stopped" })
-	before := v.sold()
-	v.await("the lease has run out", func() bool { return v.lane("worker-a").Lock == "" })
-	require.Equal(v.t, http.StatusNoContent, v.press("burst", "all"))
-	v.await("sold on", func() bool { return v.sold() >= min(before+40, 100) })
-	require.Equal(v.t, "stopped", v.lane("worker-a").Status)
-	require.Equal(v.t, http.StatusNoContent, v.press("resume", "worker-a"))
-}
-
-func TestPage_ShowsTheRejection_AndTheOversellWithoutTheFence(t *testing.T) {
-	t.Parallel()
-	page := try(t)
-	v := &visitor{t: t, page: page}
-	v.connect()
-	v.await("all have claimed", func() bool {
-		return v.told("claimed", "worker-a") && v.told("claimed", "worker-b") && v.told("claimed", "worker-c")
-	})
-	v.close() // its stream breaks here
-	last := len(v.entries)
-
-	other := &visitor{t: t, page: page} // a second browser, whose stream doesn't
-	other.connect()
-	other.pauseUntilSoldOn()
-	other.await("rejected", func() bool { return other.told("rejected", "worker-a") && other.lane("worker-a").Rejected == 1 })
-	require.Zero(t, other.oversold())
-	require.Contains(t, other.lane("worker-a").Note, "was superseded by")
-
-	v.connect()
-	v.await("what it has missed", func() bool { return v.told("rejected", "worker-a") })
-	require.Greater(t, len(v.entries), last)
-	run, _, _ := strings.Cut(v.last, "-")
-	for i, id := range v.ids {
-		require.Equal(t, fmt.Sprintf("%s-%d", run, i+1), id, "one is missing, or came twice")
-	}
-
-	require.Equal(t, http.StatusNoContent, v.press("fence-off", "all"))
-	v.await("a round without the fence", func() bool { return !v.state.Fenced && v.oversold() == 0 })
-	v.pauseUntilSoldOn()
-	v.await("oversold", func() bool { return v.oversold() > 0 && v.told("oversold", "worker-a") })
-	require.Zero(t, v.lane("worker-a").Rejected)
 }
 
 func TestPage_KillsStartsAndCutsOff(t *testing.T) {

@@ -2,7 +2,6 @@ package service
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -27,9 +26,6 @@ type service struct {
 	url  string
 	http *http.Client
 	log  *lockedBuffer
-
-	stop  context.CancelFunc
-	ended chan error // why it ended
 }
 
 // patience is far above what anything here takes.
@@ -79,7 +75,7 @@ func startService(t testing.TB, cfg Config) *service {
 		done <- err
 	}()
 	s := newService(t, out)
-	s.log, s.stop, s.ended = log, stop, done
+	s.log = log
 	t.Cleanup(func() {
 		s.http.CloseIdleConnections()
 		stop()
@@ -173,23 +169,12 @@ func (s *service) request(method, path, body string) *http.Request {
 
 func (s *service) call(r *http.Request) reply {
 	s.Helper()
-	answer, err := s.try(r)
-	require.NoError(s, err)
-	return answer
-}
-
-// try is call for those who expect the connection to break.
-func (s *service) try(r *http.Request) (reply, error) {
 	response, err := s.http.Do(r)
-	if err != nil {
-		return reply{}, err
-	}
+	require.NoError(s, err)
 	defer response.Body.Close()
-	var body bytes.Buffer
-	if _, err := body.ReadFrom(response.Body); err != nil {
-		return reply{}, err
-	}
-	return reply{response.StatusCode, response.Header, body.String()}, nil
+	body, err := io.ReadAll(response.Body)
+	require.NoError(s, err)
+	return reply{response.StatusCode, response.Header, string(body)}
 }
 
 // eventually asks until the answer has a status.

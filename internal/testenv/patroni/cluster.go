@@ -7,8 +7,7 @@
 // those to a node that stops saying so.
 //
 // A node is lost with all its processes (Kill, Pause), as a machine is. What a node says to etcd, and what the other
-// nodes say to it, goes through links that CutOff and StopStreaming hold back. Clients, and HAProxy, still reach a node
-// that is cut off.
+// nodes say to it, goes through links that CutOff holds back. Clients, and HAProxy, still reach a node that is cut off.
 //
 // Patroni starts Postgres in a session of its own, and doesn't wait for it. So a node is ended by looking for the
 // processes in its directory. There is no watchdog: a primary that is paused and resumed runs on until Patroni has run

@@ -133,9 +133,6 @@ func (n *Node) DSN() string {
 // URL is where Patroni's REST API answers.
 func (n *Node) URL() string { return "http://" + n.Address(restPort) }
 
-// ConfigFile is the configuration, for patronictl -c.
-func (n *Node) ConfigFile() string { return n.Dir().Path("patroni/patroni.yml") }
-
 // Kill ends Patroni, Postgres and all its processes at once.
 func (n *Node) Kill() error { return errors.Join(n.Server.Kill(), n.Dir().EndInhabitants()) }
 
@@ -151,20 +148,15 @@ func (n *Node) PausePatroni() error { return n.Server.Pause() }
 
 // CutOff cuts the node off from etcd and from the other nodes, silently; clients still reach
 // it. Patroni then stops being the primary, if it runs.
-func (n *Node) CutOff() { n.cut(n.links...) }
-
-// StopStreaming cuts the other nodes off from the node's Postgres.
-func (n *Node) StopStreaming() { n.cut(n.pgLink) }
-
-func (n *Node) cut(links ...*netfault.Link) {
+func (n *Node) CutOff() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, l := range links {
+	for _, l := range n.links {
 		n.reverts = append(n.reverts, l.Cut(netfault.ToServer, netfault.ToClient))
 	}
 }
 
-// reconnect ends what CutOff and StopStreaming have done. What was held back is lost.
+// reconnect ends what CutOff has done. What was held back is lost.
 func (n *Node) reconnect() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

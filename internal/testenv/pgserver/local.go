@@ -207,18 +207,3 @@ func (p *Server) RecoverTo(ctx context.Context, base, settings string) error {
 	}
 	return process.Poll(ctx, func(ctx context.Context) error { return p.exec(ctx, unless("pg_is_in_recovery()")) })
 }
-
-// LimitFiles lets no file of the server grow beyond a size in bytes, or "unlimited", as if its disk were full: what
-// would make one larger fails with the hint to check free disk space. (Its SQLSTATE is that of a full disk, 53100, up
-// to PostgreSQL 15 only.) Below 16 MiB the server can't write its log either, and ends. A table's next page has to end
-// above the limit, so the limit is no multiple of 8 kB. It needs Linux's prlimit.
-func (p *Server) LimitFiles(size string) error {
-	return p.EachProcess(func(pid int) error { // the first one first: what it starts inherits the limit
-		// By the account: in a container even root may lack the right to change another's process.
-		cmd := p.account.Command(p.data, "prlimit", "--pid="+strconv.Itoa(pid), "--fsize="+size+":")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("testenv: %s: %w: %s", cmd, err, out)
-		}
-		return nil
-	})
-}
