@@ -13,7 +13,7 @@ etcd = scripts/build -C internal/testenv/cmd/etcd -o $(CURDIR)/bin/etcd .
 # and for leases to expire.
 packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest begin first, so that none of them runs alone at the end.
-longest = ./storage/postgres ./test/... ./cmd/... ./chaos ./examples/... ./fence/etcd
+longest = ./storage/postgres ./test/... ./internal/fencectl ./chaos ./examples/... ./fence/etcd
 # Beside that on this machine; scripts/build-images knows where Debian has them.
 postgres_versions = 17 18
 # What RACE=1 runs under the race detector: the packages whose goroutines share memory.

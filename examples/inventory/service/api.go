@@ -58,9 +58,7 @@ func (a *api) handler() http.Handler {
 			}
 		})
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, traced(r))
-	})
+	return mux
 }
 
 // problem is an answer of this service's own (RFC 9457). What guard returns is a problem of guardhttp's.

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guardprometheus"
 )
 
 // Config says how to serve, and on which servers.
@@ -92,15 +94,16 @@ func Listen(address string) (net.Listener, error) {
 // ServeOn answers HTTP requests until ctx ends. Then it lets those finish that have begun, gives back what it has
 // locked, and returns. It closes the listener.
 func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writer, log *slog.Logger) (err error) {
-	e, err := newExports(ctx)
+	metrics := prometheus.NewRegistry()
+	observer, err := guardprometheus.NewObserver(metrics)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	c, err := connect(ctx, cfg, e.observers, log)
+	c, err := connect(ctx, cfg, observer, log)
 	if err != nil {
-		return errors.Join(err, e.close(ctx), listener.Close())
+		return errors.Join(err, listener.Close())
 	}
-	a := &api{metrics: e.metrics, guard: c.guard.Guard, locker: c.guard.Locker, store: c.guard.Store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.Request, readTimeout: cfg.Read}
+	a := &api{metrics: metrics, guard: c.guard.Guard, locker: c.guard.Locker, store: c.guard.Store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.Request, readTimeout: cfg.Read}
 	server := newServer(a.handler(), cfg.Request, log)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -114,7 +117,7 @@ func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writ
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Stop)
 	defer cancel()
 	err = errors.Join(err, stopServer(stopping, server))
-	return errors.Join(err, c.close(stopping), e.close(stopping))
+	return errors.Join(err, c.close(stopping))
 }
 
 // newServer has a bound for everything that a client may be slow at.
@@ -173,7 +176,7 @@ type connections struct {
 }
 
 // connect doesn't wait for the servers: without them it is not ready (/readyz), and will be.
-func connect(ctx context.Context, cfg Config, observers []*guard.Observer, log *slog.Logger) (_ *connections, err error) {
+func connect(ctx context.Context, cfg Config, observer *guard.Observer, log *slog.Logger) (_ *connections, err error) {
 	c := &connections{}
 	defer func() {
 		if err != nil {
@@ -198,7 +201,7 @@ func connect(ctx context.Context, cfg Config, observers []*guard.Observer, log *
 			StoreTimeout:   5 * time.Second,  // shorter than a client's patience: it gets 503 then
 			MaxRun:         10 * time.Second, // nothing here takes as long
 			ResolveTimeout: cfg.resolveTimeout,
-			Observers:      observers,
+			Observers:      []*guard.Observer{observer},
 		},
 		PruneEvery: time.Hour, // answers that were kept for long enough, and history if its owner has set a policy
 		Logger:     log,
