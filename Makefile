@@ -61,7 +61,7 @@ test: setup-test ## run all tests against a real etcd and Postgres, both started
 	@$(etcd)
 ifdef RACE
 	$(inmemory) $(test) -race -p $(packages) $(raced)
-	cd fence/redislock && $(inmemory) $(test) -race ./...
+	for module in $(filter fence/%,$(nested)); do (cd $$module && $(inmemory) $(test) -race ./...) || exit 1; done
 	$(inmemory) $(test) -p $(packages) $$(go list ./... | grep -vxF "$$(go list $(raced))")
 else
 	$(inmemory) $(test) -p $(packages) $(longest) ./...
