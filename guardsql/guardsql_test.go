@@ -442,42 +442,6 @@ func TestWith_NothingWorksAfterItsReturn(t *testing.T) {
 	w.requireQty(10)
 }
 
-func TestWith_ErrorsAreTheServers(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	require.NoError(t, w.with(func(db *sql.DB) error {
-		try := func(want string, run func(tx *sql.Tx) error) {
-			t.Helper()
-			tx, err := db.Begin()
-			require.NoError(t, err)
-			require.Equal(t, want, code(run(tx)))
-			require.NoError(t, tx.Rollback())
-		}
-		try("42601", func(tx *sql.Tx) error { _, err := tx.Exec("selec"); return err })
-		try("42601", func(tx *sql.Tx) error { _, err := tx.Query("selec"); return err })
-		try("22012", func(tx *sql.Tx) error { _, err := tx.Query("select 1 / 0"); return err })
-		try("22012", func(tx *sql.Tx) error { return tx.QueryRow("select 1 / 0").Scan(new(int)) })
-		try("22012", func(tx *sql.Tx) error {
-			rows, err := tx.Query("select 1 / (2 - n) from generate_series(1, 2) n")
-			require.NoError(t, err)
-			require.True(t, rows.Next())
-			require.False(t, rows.Next())
-			return rows.Err()
-		})
-		try("42601", func(tx *sql.Tx) error {
-			stmt, err := tx.Prepare("selec")
-			require.NoError(t, err)
-			_, err = stmt.Exec()
-			return err
-		})
-		try("23514", func(tx *sql.Tx) error {
-			_, err := tx.Exec("create table checked (n int, constraint positive check (n > 0) ); insert into checked values (0)")
-			return err
-		})
-		return nil
-	}))
-}
-
 // badTx is a transaction whose calls fail with what would make database/sql try again.
 type badTx struct {
 	pgx.Tx

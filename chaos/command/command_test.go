@@ -132,15 +132,6 @@ func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 	}
 }
 
-func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {
-	t.Parallel()
-	root := newRoot()
-	cmd, rest, err := root.Find(strings.Fields("run --scenario pauses --scenario x'y --seeds 3 --out dir --resume -o json"))
-	require.NoError(t, err)
-	require.NoError(t, cmd.ParseFlags(rest))
-	require.Equal(t, `fencectl-chaos run --scenario pauses --scenario 'x'\''y' --seed 1 --seeds 3`, commandLine(cmd))
-}
-
 func TestMain(m *testing.M) {
 	worker.Register(rediscontrol.All()...)
 	chaos.Reexec()

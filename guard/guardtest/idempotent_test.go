@@ -102,27 +102,7 @@ func notes(before bool) func(*shop, context.Context, holder) error {
 const pays = "the state changed each of the 5 times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once"
 
 var repeated = map[string]mistake{
-	"pays each time": {after(func(err error) error { return err }), pays},
-	"pays each time under a grant": {
-		func(_ *shop, ctx context.Context, h holder) error {
-			return doOnce(ctx, h.Guard.UnderGrant(h.Grants...), sku, sell, guard.Retryable())
-		}, pays,
-	},
-	"calls again by itself": {
-		func(_ *shop, ctx context.Context, h holder) error {
-			err := sellGuarded(ctx, h)
-			if errors.Is(err, guard.ErrUnknownOutcome) {
-				return sellGuarded(ctx, h)
-			}
-			return err
-		}, pays,
-	},
-	"has a new key each time": {
-		func(s *shop, ctx context.Context, h holder) error {
-			s.calls++
-			return doOnce(ctx, h.Guard, sku, sell, guard.Once(fmt.Sprint(s.calls), nil))
-		}, pays,
-	},
+	"pays each time":                 {after(func(err error) error { return err }), pays},
 	"remembers the answer in memory": {notes(false), pays},
 	"notes it in a later transaction": {
 		func(s *shop, ctx context.Context, h holder) error {

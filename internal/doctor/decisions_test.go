@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/schemadef"
 )
 
 func TestVersions_BeforeTheRepairsAreOld(t *testing.T) {
@@ -48,17 +47,4 @@ func TestAhead_TellsAFalseGrantFromAnOlderEtcd(t *testing.T) {
 	both := d.judgeAhead([]state{at(1 << 40), at(101 + 1<<30), at(101)}, 100)
 	require.Equal(t, []string{"fence-token-absurd", "etcd-went-back"}, idsOf(both))
 	require.Contains(t, both[0].Seen, "2 fences: ")
-}
-
-func TestTriggers_AreRestored(t *testing.T) {
-	t.Parallel()
-	d := &database{Database: Database{Schema: "fence"}}
-	x := schemadef.Difference{Part: schemadef.Part{Kind: "trigger", Name: "protect", Table: "history"}, Want: "w", SQL: "create trigger protect"}
-	const drop, create, enable = `drop trigger "protect" on "fence".history;`, `create trigger protect;`, `alter table "fence".history enable always trigger protect;`
-	for found, run := range map[string][]string{"turned off": {enable}, "": {create, enable}, "create trigger other": {drop, create, enable}} {
-		x.Found = found
-		f := d.judge(x)
-		require.Equal(t, "triggers-changed", f.ID)
-		require.Equal(t, run, f.Run)
-	}
 }

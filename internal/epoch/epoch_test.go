@@ -170,26 +170,6 @@ func TestRaise_OnlyUp(t *testing.T) {
 	require.Equal(t, raise(5).Reason, got.Raised.Reason)
 }
 
-// A fence and its history are gone, as after a restore of other tables than these: nothing
-// says any more which grants are over. A raise shuts out all of them.
-func TestRaise_ShutsOutGrantsWhoseFenceIsGone(t *testing.T) {
-	t.Parallel()
-	d := newDatabase(t)
-	old := d.claim(1, 5)
-	d.claim(1, 6)
-	d.sql(`alter table fence.resource disable trigger all; alter table fence.history disable trigger all;
-		delete from fence.resource; delete from fence.history;
-		alter table fence.resource enable always trigger protect_fence; alter table fence.resource enable always trigger protect_name;
-		alter table fence.history enable always trigger protect_history; alter table fence.history enable always trigger protect_kept_history`)
-	_, err := d.raise(d.owner, 2, false)
-	require.NoError(t, err)
-	_, err = d.write(old)
-	require.Error(t, err)
-	d.rejects(1, 5, storage.ReasonEpochBehind)
-	_, err = d.write(d.claim(2, 1))
-	require.NoError(t, err)
-}
-
 // Only the table of settings was put back: the fences still say which epoch they have seen. Without
 // its row nothing is known.
 func TestRead_TakesTheFencesEpochIfItIsHigher(t *testing.T) {

@@ -93,14 +93,6 @@ func TestUsage_NoFlagOrArgumentIsEmpty(t *testing.T) {
 	require.Greater(t, tried, 200)
 }
 
-func TestHelp_IsTheSameByFlagAndByCommand(t *testing.T) {
-	t.Parallel()
-	byFlag := fencectl(t, "audit", "why", "--help")
-	require.Equal(t, cli.ExitOK, byFlag.Code)
-	require.Contains(t, byFlag.Stdout, "--op-id")
-	require.Equal(t, byFlag, fencectl(t, "help", "audit", "why"))
-}
-
 // A password must not show, wherever in a malformed setting it ends up.
 func TestErrors_NeverPrintThePassword(t *testing.T) {
 	t.Parallel()

@@ -2,17 +2,12 @@ package fencectl
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
@@ -32,62 +27,6 @@ func readers(t *testing.T) [][]string {
 		{"migrate", "status"}, {"migrate", "up"},
 		{"protected"}, {"protected", "--writes"},
 		{"tokens", "history", "sku/42"}, {"tokens", "history", "*", "--kind", "rejection"},
-	}
-}
-
-// What each command writes can be read in each format, and how it ends is the same.
-func TestOutput_OfEachCommandInEachFormat(t *testing.T) {
-	dsn, dir := sold(t), t.TempDir()
-	t.Setenv("FENCEKIT_DATABASE_URL", dsn)
-	t.Setenv("FENCEKIT_ETCD_ENDPOINTS", etcdserver.Shared(t).Endpoint())
-	require.NoError(t, execute(t, connect(t, dsn), "create table stock (sku text)"))
-	left := map[string]bool{}
-	var add func(*cobra.Command)
-	add = func(cmd *cobra.Command) {
-		left[cmd.CommandPath()] = !cmd.HasSubCommands()
-		for _, below := range cmd.Commands() {
-			add(below)
-		}
-	}
-	add(newRoot())
-	for _, runs := range []string{"exec", "audit keygen", "audit prove"} { // what they print has no rows
-		delete(left, "fencectl "+runs)
-	}
-	for _, format := range []string{"table", "json"} {
-		require.Equal(t, cli.ExitOK, fencectl(t, "audit", "keygen", "example.com/shop", "--out", dir+"/"+format).Code)
-	}
-	key, log := []string{"--key", dir + "/FORMAT"}, []string{"--log", dir + "/FORMAT.log"}
-	for _, args := range slices.Concat(readers(t), [][]string{
-		slices.Concat([]string{"audit", "anchor", "--begin"}, key, log),
-		{"audit", "why", "none"}, {"doctor"}, {"epoch", "bump", "--reason", "x", "--dry-run"}, {"history", "hold", "sku/42", "--reason", "x"}, {"history", "holds"},
-		{"locks", "evict", "none", "--expected-token", "1", "--reason", "x"}, {"locks", "evictions"}, {"locks", "queue", "none"},
-		{"protect", "stock", "--resource", "sku"}, {"protected"}, {"unprotect", "stock"}, {"version"},
-	}) {
-		cmd, _, err := newRoot().Find(args)
-		require.NoError(t, err)
-		delete(left, cmd.CommandPath())
-		codes := map[int]bool{}
-		for format, read := range map[string]func(string) error{
-			"table": func(string) error { return nil },
-			"json": func(text string) error {
-				decoder := json.NewDecoder(strings.NewReader(text))
-				for {
-					if err := decoder.Decode(new(any)); err != nil {
-						return map[bool]error{false: err}[errors.Is(err, io.EOF)]
-					}
-				}
-			},
-		} {
-			got := fencectl(t, append(strings.Split(strings.ReplaceAll(strings.Join(args, "\n"), "FORMAT", format), "\n"), "-o", format)...)
-			codes[got.Code] = true
-			if got.Stdout != "" && cmd.Name() != "export" {
-				require.NoError(t, read(got.Stdout), "%v: %s", args, got.Stdout)
-			}
-		}
-		require.Len(t, codes, 1, args)
-	}
-	for path, is := range left {
-		require.False(t, is, path)
 	}
 }
 

@@ -168,15 +168,20 @@ func TestLostAnswer_SaysThatAnOperationSendsNoCommit(t *testing.T) {
 	require.Contains(t, r.Wrong, "the operation ended without a COMMIT")
 }
 
-// A fault that can't be reverted is no verdict on the code under test.
+// A fault that can't be injected, or not be reverted, is no verdict on the code under test.
 func TestRun_WithoutItsEnvironmentIsAnError(t *testing.T) {
 	t.Parallel()
-	stays := fault{"stays w0", func(context.Context, *environment) (reverted, error) {
-		return func(context.Context) error { return errors.New("it stays") }, nil
-	}}
-	sc := Scenario{Scenario: check.Scenario{Name: "noted"}, schedule: func(*rand.Rand) []step { return []step{{fault: stays}} }}
-	_, err := Task{Scenario: sc, Workload: codes["passes"], Group: check.Fenced, Seed: 1, Faults: true}.Do(patient(t), newServers(t), t.TempDir())
-	require.ErrorContains(t, err, "chaos: reverting stays w0: it stays")
+	broken := errors.New("broken")
+	for says, f := range map[string]func(context.Context, *environment) (reverted, error){
+		"chaos: noted w0: broken": func(context.Context, *environment) (reverted, error) { return nil, broken },
+		"chaos: reverting noted w0: broken": func(context.Context, *environment) (reverted, error) {
+			return func(context.Context) error { return broken }, nil
+		},
+	} {
+		sc := Scenario{Scenario: check.Scenario{Name: "noted"}, schedule: func(*rand.Rand) []step { return []step{{fault: fault{"noted w0", f}}} }}
+		_, err := Task{Scenario: sc, Workload: codes["passes"], Group: check.Fenced, Seed: 1, Faults: true}.Do(patient(t), newServers(t), t.TempDir())
+		require.ErrorContains(t, err, says)
+	}
 }
 
 // A seed determines the schedule, and a schedule fits into a run.

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -149,41 +148,4 @@ func TestProcess_HasOneFaultAtATime(t *testing.T) {
 		requirePasses(t, s, "here")
 	}
 	require.NoError(t, p.crashes())
-}
-
-// A fault is recorded, injected and reverted once. One that misses is no failure.
-func TestPlay_RecordsInjectsAndRevertsEachFault(t *testing.T) {
-	broken := errors.New("broken")
-	for name, c := range map[string]struct {
-		fails, failsToRevert error
-		says                 string
-		reverted             int
-		recorded             []string
-	}{
-		"injected and reverted": {nil, nil, "", 1, []string{"injected noted w0", "reverted noted w0"}},
-		"missed":                {fmt.Errorf("%w: it has gone", errMissed), nil, "", 0, []string{"note missed"}},
-		"it fails":              {broken, nil, "chaos: noted w0: broken", 0, nil},
-		"it stays":              {nil, broken, "chaos: reverting noted w0: broken", 1, []string{"injected noted w0"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := &environment{trace: history.NewTrace(io.Discard)}
-			injected, times := 0, 0
-			noted := fault{"noted w0", func(context.Context, *environment) (reverted, error) {
-				injected++
-				return func(context.Context) error { times++; return c.failsToRevert }, c.fails
-			}}
-			err := s.play(patient(t), []step{{at: time.Millisecond, lasts: time.Millisecond, fault: noted}})
-			if c.says == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, c.says)
-			}
-			require.Equal(t, []int{1, c.reverted}, []int{injected, times})
-			var recorded []string
-			for _, e := range s.trace.Events() {
-				recorded = append(recorded, string(e.Kind)+" "+e.Name)
-			}
-			require.Equal(t, c.recorded, recorded)
-		})
-	}
 }

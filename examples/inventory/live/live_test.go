@@ -176,19 +176,6 @@ func TestPage_SaysWhatDoesNotAnswer_AndGoesOn(t *testing.T) {
 	}))
 }
 
-func TestFeed_KeepsTheLatestEntries(t *testing.T) {
-	t.Parallel()
-	f := &feed{changed: make(chan struct{})}
-	for range keep + 500 {
-		f.tell(entry{})
-	}
-	for seen, want := range map[int]int{-1: keep, 0: keep, 500: keep, keep + 499: 1, keep + 500: 0, 1 << 40: 0} {
-		entries, now, _, _ := f.after(seen)
-		require.Len(t, entries, want, seen)
-		require.Equal(t, keep+500, now)
-	}
-}
-
 func TestPage_IsForThisMachineAndItselfOnly(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "10.0.0.1:0"} {
