@@ -38,9 +38,9 @@ type closableLocker interface {
 // LockService is one that --locks reaches by a URL in a build that links it.
 type LockService struct {
 	URL string // what one looks like
-	// Open returns a Locker of the service at url, with that time to live, or with its default for 0. Closing it closes
-	// its connections.
-	Open func(ctx context.Context, url *url.URL, ttl time.Duration) (Locker, error)
+	// Open returns a Locker of the service at url, with that time to live, or with its default for 0, and what closes its
+	// connections, unless it fails.
+	Open func(ctx context.Context, url *url.URL, ttl time.Duration) (l Locker, disconnect func(), err error)
 }
 
 // Locker is all that commands need of a LockService.
@@ -57,7 +57,18 @@ type urlLocks struct {
 }
 
 func (s urlLocks) NewLocker(ttl time.Duration) (closableLocker, error) {
-	return s.service.Open(context.Background(), s.url, ttl)
+	l, disconnect, err := s.service.Open(context.Background(), s.url, ttl)
+	return disconnecting{l, disconnect}, err
+}
+
+type disconnecting struct {
+	closableLocker
+	disconnect func()
+}
+
+func (d disconnecting) Close(ctx context.Context) error {
+	defer d.disconnect()
+	return d.closableLocker.Close(ctx)
 }
 
 func (s urlLocks) Place() string { return "at " + s.url.Redacted() }
@@ -170,10 +181,11 @@ func (l *lockFlags) parse(cmd *cobra.Command) error {
 
 // withURL has do use a service that is reached by a URL.
 func (l *lockFlags) withURL(ctx context.Context, do func(context.Context, lockService) error) error {
-	locker, err := l.service.Open(ctx, l.url, 0)
+	locker, disconnect, err := l.service.Open(ctx, l.url, 0)
 	if err != nil {
 		return cli.UsageErrorf("--locks: %w", err)
 	}
+	defer disconnect()
 	defer locker.Close(context.WithoutCancel(ctx))
 	err = do(ctx, urlLocks{locker, l.service, l.url})
 	if err == nil || errors.As(err, new(*cli.ExitError)) {

@@ -17,26 +17,16 @@ func main() {
 	fencectl.Main(redis, fencectl.LockService{URL: "rediss://HOST:PORT/DB?prefix=PREFIX", Open: open})
 }
 
-type locker struct {
-	*redislock.Locker
-	client *redis.Client
-}
-
-func (l locker) Close(ctx context.Context) error {
-	defer l.client.Close()
-	return l.Locker.Close(ctx)
-}
-
-func open(_ context.Context, of *url.URL, ttl time.Duration) (fencectl.Locker, error) {
+func open(_ context.Context, of *url.URL, ttl time.Duration) (fencectl.Locker, func(), error) {
 	at, query := *of, of.Query()
 	prefix := query.Get("prefix")
 	query.Del("prefix")
 	at.RawQuery = query.Encode()
 	options, err := redis.ParseURL(at.String())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	client := redis.NewClient(options)
 	l, err := redislock.New(client, &redislock.Config{Prefix: prefix, TTL: ttl})
-	return locker{l, client}, err
+	return l, func() { _ = client.Close() }, err
 }
