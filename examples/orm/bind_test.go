@@ -11,12 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
-	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect/pgdialect"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -199,21 +196,4 @@ func TestBindGORM_KeepsTheSettings(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"PrepareStmtMaxSize", "PrepareStmtTTL", "DisableForeignKeyConstraintWhenMigrating", "IgnoreRelationshipsWhenMigrating", "ConnPool", "Dialector"}, differ)
-}
-
-// connResolver sends all of bun's statements to a DB.
-type connResolver struct{ *sql.DB }
-
-func (r connResolver) ResolveConn(context.Context, bun.Query) bun.IConn { return r.DB }
-
-func TestBindBun_LeavesTheConnResolverBehind(t *testing.T) {
-	s := newShop(t)
-	other, db := elsewhere(t)
-	base := bun.NewDB(db, pgdialect.New(), bun.WithConnResolver(connResolver{db}))
-	sell := Bun(base)
-	require.ErrorIs(t, Guarded(t.Context(), guardtest.New(t, s.store), "42", 6, sell), ErrSoldOut)
-	guardtest.RequireFenced(t, s.store, "sku/42", func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
-		return Guarded(ctx, p.Guard, "42", 1, sell)
-	}, s.rows)
-	other.require(rows{Qty: 99})
 }

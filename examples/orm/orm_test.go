@@ -15,8 +15,6 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 	"github.com/stretchr/testify/require"
-	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect/pgdialect"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -28,7 +26,7 @@ import (
 	fencepg "github.com/fencekit/fencekit/storage/postgres"
 )
 
-//go:embed sqlc/schema.sql
+//go:embed schema.sql
 var schema string
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -96,12 +94,12 @@ func baseGORM(t *testing.T, pool *pgxpool.Pool, config *gorm.Config) *gorm.DB {
 }
 
 func sales(t *testing.T, s *shop) map[string]sell {
-	return map[string]sell{"GORM": GORM(baseGORM(t, s.pool, &gorm.Config{})), "bun": Bun(bun.NewDB(nil, pgdialect.New())), "ent": SellEnt, "sqlx": SellSqlx, "sqlc": SellSqlc}
+	return map[string]sell{"GORM": GORM(baseGORM(t, s.pool, &gorm.Config{})), "database/sql": SellSQL}
 }
 
 func TestSales_WriteStockAndOutboxTogether(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"GORM", "bun", "ent", "sqlx", "sqlc"} {
+	for _, name := range []string{"GORM", "database/sql"} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
 			sell := sales(t, s)[name]
@@ -120,7 +118,7 @@ func TestSales_WriteStockAndOutboxTogether(t *testing.T) {
 
 func TestSales_AreFenced(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"GORM", "bun", "ent", "sqlx", "sqlc"} {
+	for _, name := range []string{"GORM", "database/sql"} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
 			sell := sales(t, s)[name]

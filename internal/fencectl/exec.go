@@ -17,10 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/fencectl/supervise"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -29,15 +29,12 @@ import (
 const (
 	exitNotAcquired = 124
 	exitLockLost    = 125
-	exitNotRun      = supervise.CodeNotRun // 126
+	exitNotRun      = 126
 	exitNotFound    = 127
 )
 
 // releaseLimit bounds the release of the lock, which ends by itself after --ttl.
 const releaseLimit = 5 * time.Second
-
-// runHelper must be called first in main: it doesn't return in a helper of "exec".
-func runHelper() { supervise.RunHelper() }
 
 type execFlags struct {
 	lockFlags
@@ -105,7 +102,7 @@ func (x *execFlags) run(ctx context.Context, resource string, argv []string, std
 		return cli.Final(exitNotRun, err)
 	}
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	return x.with(ctx, &x.database, func(ctx context.Context, service lockService) error {
 		locker, err := service.NewLocker(x.ttl)
@@ -123,9 +120,14 @@ func (x *execFlags) run(ctx context.Context, resource string, argv []string, std
 		if err != nil {
 			return err
 		}
-		return x.supervise(ctx, lease, supervise.Command{
-			Path: path, Args: argv, Env: append(os.Environ(), grantVariables(lease.Grant())...), Signals: signals, Grace: x.killAfter,
-		})
+		if err := x.claimFence(ctx, lease.Grant()); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		command := &exec.Cmd{Path: path, Args: argv, Env: append(os.Environ(), grantVariables(lease.Grant())...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+		return runUnder(lease, command, signals, x.killAfter)
 	})
 }
 
@@ -154,27 +156,65 @@ func (x *execFlags) acquire(ctx context.Context, locker fence.Locker, resource s
 	return lease, err
 }
 
-func (x *execFlags) supervise(ctx context.Context, lease fence.Lease, command supervise.Command) error {
-	if err := x.claimFence(ctx, lease.Grant()); err != nil {
+// runUnder runs a command, passes signals on to it, and ends it before the lease does: grace before, or when the lease
+// is lost earlier, by SIGTERM, and after grace by SIGKILL. What the command leaves of its process group is killed.
+func runUnder(lease fence.Lease, command *exec.Cmd, signals <-chan os.Signal, grace time.Duration) error {
+	// At a terminal both stay in its foreground, and get its signals.
+	atTerminal := term.IsTerminal(int(os.Stdin.Fd()))
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: !atTerminal}
+	if err := command.Start(); err != nil {
+		return cli.Final(exitNotRun, err)
+	}
+	group := -command.Process.Pid
+	if atTerminal {
+		group = command.Process.Pid
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	done, lost := lease.Done(), false
+	var kill <-chan time.Time
+	for {
+		if left := lease.Remaining(); left <= grace && !lost {
+			lost, kill = true, time.After(min(grace, cmp.Or(left, grace)))
+			_ = syscall.Kill(group, syscall.SIGTERM)
+			_ = syscall.Kill(group, syscall.SIGCONT)
+		}
+		select {
+		case err := <-ended:
+			if !atTerminal {
+				_ = syscall.Kill(group, syscall.SIGKILL)
+			}
+			return endingOf(lease, lost, err)
+		case s := <-signals:
+			if !atTerminal || s != syscall.SIGINT && s != syscall.SIGQUIT {
+				_ = syscall.Kill(group, s.(syscall.Signal))
+			}
+		case <-kill:
+			_ = syscall.Kill(group, syscall.SIGKILL)
+		case <-done:
+			done = nil
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// lookEvery is how often the rest of the lease's time is looked at.
+const lookEvery = 100 * time.Millisecond
+
+var errNotRenewed = errors.New("the lock was not renewed in time")
+
+func endingOf(lease fence.Lease, lost bool, err error) error {
+	if lost {
+		return cli.Final(exitLockLost, fmt.Errorf("the command was ended: %w", cmp.Or(lease.Err(), errNotRenewed)))
+	}
+	exit := (*exec.ExitError)(nil)
+	if !errors.As(err, &exit) {
 		return err
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if state := exit.Sys().(syscall.WaitStatus); state.Signaled() {
+		return cli.Final(128+int(state.Signal()), nil)
 	}
-	ending, err := supervise.Run(lease, command)
-	switch {
-	case ending.Lost && lease.Err() != nil:
-		return cli.Final(exitLockLost, fmt.Errorf("the command was ended: %w", lease.Err()))
-	case ending.Lost:
-		return cli.Final(exitLockLost, fmt.Errorf("the command was ended: the lock of %s was not renewed in time", lease.Grant().Resource))
-	case errors.Is(err, supervise.ErrUnguarded):
-		return cli.Final(exitLockLost, fmt.Errorf("the command was ended: %w", err))
-	case err != nil:
-		return cli.Final(exitNotRun, err)
-	case ending.Code != 0:
-		return cli.Final(ending.Code, nil)
-	}
-	return nil
+	return cli.Final(exit.ExitCode(), nil)
 }
 
 func (x *execFlags) claimFence(ctx context.Context, grant fence.Grant) error {

@@ -10,8 +10,6 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-func runHelper() {}
-
 func newExec(lockFlags) *cobra.Command {
 	cmd := newCommand("exec", func(*cobra.Command, []string) error {
 		return cli.NotReady(errors.New("exec needs process groups and signals, which this system lacks"))

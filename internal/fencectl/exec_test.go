@@ -7,10 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,7 +58,7 @@ func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {
 		{128 + int(syscall.SIGKILL), "", []string{"sh", "-c", "kill -KILL $$"}},
 		{exitNotFound, "not found", []string{"no-such-command"}},
 		{exitNotRun, "permission denied", []string{"/etc/passwd"}},
-		{exitNotRun, "can't be run", []string{notRunnable}},
+		{exitNotRun, "no such file", []string{notRunnable}},
 	} {
 		got := fencectlProcess(t, nil, execArgs(flags, "r", c.command...)...)
 		require.Equal(t, c.code, got.Code, c.command)
@@ -87,36 +87,67 @@ func TestExec_ForwardsSignals(t *testing.T) {
 	t.Parallel()
 	_, flags := onEtcd(t)
 	cmd, out := lines(t, flags, "r", `
-		for s in INT TERM HUP QUIT USR1 USR2 WINCH; do trap "echo $s" $s; done
-		trap 'exit 9' CONT
+		for s in INT TERM QUIT USR1 USR2; do trap "echo $s" $s; done
+		trap 'echo HUP; exit 9' HUP
 		echo ready; while :; do sleep 0.01; done`)
 	require.Equal(t, "ready", next(t, out))
 	for s, name := range map[syscall.Signal]string{
-		syscall.SIGINT: "INT", syscall.SIGTERM: "TERM", syscall.SIGHUP: "HUP", syscall.SIGQUIT: "QUIT",
-		syscall.SIGUSR1: "USR1", syscall.SIGUSR2: "USR2", syscall.SIGWINCH: "WINCH",
+		syscall.SIGINT: "INT", syscall.SIGTERM: "TERM", syscall.SIGQUIT: "QUIT",
+		syscall.SIGUSR1: "USR1", syscall.SIGUSR2: "USR2",
 	} {
 		require.NoError(t, cmd.Process.Signal(s))
 		require.Equal(t, name, next(t, out))
 	}
-	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	require.Equal(t, "HUP", next(t, out))
 	require.False(t, out.Scan())
 	require.Equal(t, 9, clitest.ExitCode(t, cmd.Wait), "not that of an interrupt")
 }
 
-// If the watchdog is killed, the command is ended: nothing would end it at the deadline.
-func TestExec_EndsTheCommandWithoutItsWatchdog(t *testing.T) {
+// endingLease is lost once done is closed, and has this much left until then.
+type endingLease struct {
+	fence.Lease
+	done chan struct{}
+	left time.Duration
+}
+
+func (l endingLease) Done() <-chan struct{} { return l.done }
+func (endingLease) Err() error              { return fence.ErrLeaseLost }
+func (l endingLease) Remaining() time.Duration {
+	select {
+	case <-l.done:
+		return 0
+	default:
+		return l.left
+	}
+}
+
+// The command is asked to end as soon as the lock is lost, and before it runs out; then it is killed, with what it started.
+func TestExec_EndsTheCommandWithTheLock(t *testing.T) {
 	t.Parallel()
-	_, flags := onEtcd(t)
-	cmd, out := lines(t, flags, "r", `echo $PPID; while :; do sleep 0.01; done`)
-	fencectl, err := strconv.Atoi(next(t, out))
-	require.NoError(t, err)
-	require.Equal(t, cmd.Process.Pid, fencectl)
-	found, err := exec.Command("pgrep", "-P", strconv.Itoa(fencectl), "-f", "^fencectl-watchdog").Output()
-	require.NoError(t, err)
-	watchdog, err := strconv.Atoi(strings.TrimSpace(string(found)))
-	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(watchdog, syscall.SIGKILL))
-	require.Equal(t, exitLockLost, clitest.ExitCode(t, cmd.Wait))
+	for name, script := range map[string]string{
+		"asked":  `trap "exit 0" TERM; : > "$0"; while :; do sleep 0.01; done`,
+		"killed": `trap "" TERM; (: > "$0"; while :; do sleep 0.01; done)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ready := filepath.Join(t.TempDir(), "ready")
+			require.NoError(t, syscall.Mkfifo(ready, 0o600))
+			lease := endingLease{done: make(chan struct{}), left: time.Hour}
+			go func() {
+				defer close(lease.done)
+				_, _ = os.ReadFile(ready) // waits for the command
+			}()
+			grace := time.Minute
+			if name == "killed" {
+				grace = time.Millisecond
+			}
+			err := runUnder(lease, exec.Command("sh", "-c", script, ready), nil, grace)
+			require.ErrorIs(t, err, fence.ErrLeaseLost)
+		})
+	}
+	lease := endingLease{done: make(chan struct{}), left: time.Minute}
+	require.ErrorIs(t, runUnder(lease, exec.Command("sleep", "1h"), nil, time.Minute), fence.ErrLeaseLost, "not renewed")
 }
 
 func TestExec_ClaimsIfAsked(t *testing.T) {

@@ -20,7 +20,6 @@ import (
 
 // Main runs the command line of this process. It reaches locks in Postgres, in etcd, and in the services given.
 func Main(services ...LockService) {
-	runHelper()
 	cli.Main(newRoot(services...))
 }
 

@@ -21,9 +21,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == beatRole {
-		beat(os.Args[2], len(os.Args) > 3)
-	}
 	clitest.Reexec(func() { Main() })
 	for _, name := range []string{"DATABASE_URL", "SCHEMA", "OUTPUT", "TIMEOUT", "LOCKS", "ETCD_USER", "ETCD_PASSWORD", "ETCD_PASSWORD_FILE", "ETCD_CACERT", "ETCD_CERT", "ETCD_KEY", "ETCD_PREFIX"} {
 		_ = os.Unsetenv("FENCEKIT_" + name) // a developer's settings are no part of the tests
