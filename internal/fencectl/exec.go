@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -162,6 +163,9 @@ func runUnder(lease fence.Lease, command *exec.Cmd, signals <-chan os.Signal, gr
 	// At a terminal both stay in its foreground, and get its signals.
 	atTerminal := term.IsTerminal(int(os.Stdin.Fd()))
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: !atTerminal}
+	dieWithParent(command.SysProcAttr)
+	runtime.LockOSThread() // the parent is this thread
+	defer runtime.UnlockOSThread()
 	if err := command.Start(); err != nil {
 		return cli.Final(exitNotRun, err)
 	}
