@@ -26,13 +26,16 @@ import (
 // makes one.
 const BinaryVar = "FENCEKIT_KUBE_APISERVER_BINARY"
 
-// Server is an API server whose only user may do everything. Its methods may be called concurrently.
+// Server is an API server with a user who may do everything, and the user "app". Its methods may be called concurrently.
 type Server struct {
 	*process.Server
 	etcd  *etcdserver.Server
 	token string
 	http  *http.Client
 }
+
+// Shared is the server of all tests of a binary.
+var Shared = process.Shared(Start)
 
 // Start starts both and returns once the API server is ready; it must be stopped by Stop. ctx bounds the start alone.
 func Start(ctx context.Context) (*Server, error) {
@@ -52,7 +55,7 @@ func Start(ctx context.Context) (*Server, error) {
 	// It signs a certificate of its own.
 	k.http = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	key, tokens := s.Dir().Path("key.pem"), s.Dir().Path("tokens.csv")
-	err = errors.Join(writeKey(key), os.WriteFile(tokens, []byte(k.token+",tests,1,system:masters\n"), 0o600))
+	err = errors.Join(writeKey(key), os.WriteFile(tokens, []byte(k.token+",tests,1,system:masters\n"+k.AppToken()+",app,2\n"), 0o600))
 	if err == nil {
 		err = s.Start(ctx, process.Program{
 			Command: func() (*exec.Cmd, error) {
@@ -97,8 +100,14 @@ func (k *Server) Stop(ctx context.Context) error {
 // URL is where clients connect; they trust any certificate, and show Token as a bearer's.
 func (k *Server) URL() string { return "https://" + k.Address(0) }
 
-// Token is the user's.
+// Token is of the user who may do everything.
 func (k *Server) Token() string { return k.token }
+
+// AppToken is of the user "app", who may do what Roles bind to that name.
+func (k *Server) AppToken() string { return "app-" + k.token }
+
+// Etcd is where the objects are.
+func (k *Server) Etcd() *etcdserver.Server { return k.etcd }
 
 // Do sends a request to the API and returns what it answers.
 func (k *Server) Do(ctx context.Context, method, path, contentType string, body []byte) (code int, text string, err error) {
