@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,7 +24,8 @@ var places = map[string]string{
 	"ConfigMap": "/api/v1/namespaces/shop/configmaps/", "PersistentVolumeClaim": "/api/v1/namespaces/shop/persistentvolumeclaims/",
 	"Service": "/api/v1/namespaces/shop/services/", "Deployment": "/apis/apps/v1/namespaces/shop/deployments/",
 	"CronJob": "/apis/batch/v1/namespaces/shop/cronjobs/", "Job": "/apis/batch/v1/namespaces/shop/jobs/",
-	"PodDisruptionBudget": "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/",
+	"PodDisruptionBudget": "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/", "ServiceAccount": "/api/v1/namespaces/shop/serviceaccounts/",
+	"Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles/", "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings/",
 }
 
 // apply does to an object what "kubectl apply --server-side" does.
@@ -35,7 +37,8 @@ func apply(t *testing.T, k *kubeserver.Server, kind, name, text string) (code in
 	return code, answer
 }
 
-// A real API server takes the example, then another version with other settings, and then the first one again.
+// A real API server takes the example, then another version with other settings, and then the first one again; each
+// twice.
 func TestAPIServer_TakesEachVersionAfterTheOther(t *testing.T) {
 	k, err := kubeserver.Start(t.Context())
 	require.NoError(t, err)
@@ -46,7 +49,7 @@ func TestAPIServer_TakesEachVersionAfterTheOther(t *testing.T) {
 
 	first := build(t, example)
 	for i, objects := range [][]*resource.Resource{first, build(t, changed(t)), first} {
-		for _, r := range objects {
+		for _, r := range slices.Concat(objects, objects) {
 			text, err := r.AsYAML()
 			require.NoError(t, err)
 			code, answer := apply(t, k, r.GetKind(), r.GetName(), string(text))

@@ -16,6 +16,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resource"
 	"sigs.k8s.io/kustomize/api/types"
@@ -43,14 +44,18 @@ func decode(t *testing.T, document []byte) any {
 	}
 	require.NoError(t, yaml.Unmarshal(document, &kind))
 	object, known := map[string]any{
-		"apps/v1 Deployment":            &appsv1.Deployment{},
-		"batch/v1 CronJob":              &batchv1.CronJob{},
-		"batch/v1 Job":                  &batchv1.Job{},
-		"policy/v1 PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
-		"v1 ConfigMap":                  &corev1.ConfigMap{},
-		"v1 PersistentVolumeClaim":      &corev1.PersistentVolumeClaim{},
-		"v1 Service":                    &corev1.Service{},
-		" ":                             &types.Kustomization{}, // which need not say so
+		"apps/v1 Deployment":                         &appsv1.Deployment{},
+		"batch/v1 CronJob":                           &batchv1.CronJob{},
+		"batch/v1 Job":                               &batchv1.Job{},
+		"policy/v1 PodDisruptionBudget":              &policyv1.PodDisruptionBudget{},
+		"v1 ConfigMap":                               &corev1.ConfigMap{},
+		"v1 PersistentVolumeClaim":                   &corev1.PersistentVolumeClaim{},
+		"v1 Service":                                 &corev1.Service{},
+		"v1 ServiceAccount":                          &corev1.ServiceAccount{},
+		"rbac.authorization.k8s.io/v1 Role":          &rbacv1.Role{},
+		"rbac.authorization.k8s.io/v1 RoleBinding":   &rbacv1.RoleBinding{},
+		"kustomize.config.k8s.io/v1alpha1 Component": &types.Kustomization{},
+		" ": &types.Kustomization{}, // which need not say so
 	}[kind.APIVersion+" "+kind.Kind]
 	require.True(t, known, "%s", document)
 	require.NoError(t, yaml.UnmarshalStrict(document, object), "%s", document)
@@ -78,7 +83,7 @@ func build(t *testing.T, dir string) []*resource.Resource {
 	return all.Resources()
 }
 
-// changed is a copy of the manifests whose example has another version and other settings.
+// changed is a copy of the manifests whose example has another version, other settings, and Leases for locks.
 func changed(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -86,6 +91,7 @@ func changed(t *testing.T) (dir string) {
 	path := filepath.Join(dir, example, "kustomization.yaml")
 	text := strings.NewReplacer("newTag: v0.1.0", "newTag: v0.2.0", "PGHOST=postgres", "PGHOST=other").Replace(read(t, path))
 	require.NotEqual(t, read(t, path), text)
+	text += "components: [../../components/leases]\n"
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	return filepath.Join(dir, example)
 }
@@ -145,7 +151,7 @@ func TestManifests_HaveNoUnknownField(t *testing.T) {
 		}
 		return err
 	}))
-	require.Equal(t, 5, files)
+	require.Equal(t, 7, files)
 }
 
 func TestManifests_AgreeWithEachOther(t *testing.T) {
