@@ -87,11 +87,13 @@ test-browser: setup ## press the buttons of the page of "make demo LIVE=1" in Ch
 	cd test/browser && $(inmemory) $(test) . $(if $(SHOTS),-args -shots $(abspath $(SHOTS)))
 	@echo "The page shows the rejection, and the oversell without the fence, in Chromium."
 
-test-kubernetes: check-go ## apply the manifests, and those of another version over them, to a real Kubernetes API server; the first time builds one, which takes minutes
+test-kubernetes: setup-test ## run the locks on Leases, and apply the manifests and those of another version over them, with a real Kubernetes API server; the first time builds one, which takes minutes
 	@$(etcd)
 	@scripts/build -C internal/testenv/cmd/kube-apiserver -o $(CURDIR)/bin/kube-apiserver .
-	cd deploy/kubernetes && FENCEKIT_KUBE_APISERVER_BINARY=$(CURDIR)/bin/kube-apiserver $(inmemory) $(test) -tags apiserver .
-	@echo "Kubernetes takes each version of the manifests after the other."
+	for module in fence/k8slock deploy/kubernetes; do \
+		(cd $$module && FENCEKIT_KUBE_APISERVER_BINARY=$(CURDIR)/bin/kube-apiserver $(inmemory) $(test) -tags apiserver .) || exit 1; \
+	done
+	@echo "Locks hold on a real Kubernetes API server, and it takes each version of the manifests after the other."
 
 soak: setup ## explore the protocol within larger bounds, run 2,000 random schedules, and write and prune 10 million entries
 	go test -timeout 1h -run '^$$' -bench LargerBounds -benchtime 1x ./internal/model
