@@ -91,7 +91,7 @@ test-kubernetes: setup-test ## run the locks on Leases, and apply the manifests 
 	@$(etcd)
 	@scripts/build -C internal/testenv/cmd/kube-apiserver -o $(CURDIR)/bin/kube-apiserver .
 	for module in fence/k8slock deploy/kubernetes; do \
-		(cd $$module && FENCEKIT_KUBE_APISERVER_BINARY=$(CURDIR)/bin/kube-apiserver $(inmemory) $(test) -tags apiserver .) || exit 1; \
+		(cd $$module && FENCEKIT_KUBE_APISERVER_BINARY=$(CURDIR)/bin/kube-apiserver $(inmemory) $(test) -tags apiserver ./...) || exit 1; \
 	done
 	@echo "Locks hold on a real Kubernetes API server, and it takes each version of the manifests after the other."
 
