@@ -49,7 +49,9 @@ func locker(t testing.TB, c *zk.Conn, cfg Config) *Locker {
 	return l
 }
 
-func serviceOf(c *zk.Conn, s *Session) *service { return newService(c, s, "/fencekit", zk.WorldACL(zk.PermAll)) }
+func serviceOf(c *zk.Conn, s *Session) *service {
+	return newService(c, s, "/fencekit", zk.WorldACL(zk.PermAll))
+}
 
 // expire deletes the nodes of a resource, as the end of their sessions does.
 func expire(c *zk.Conn, resource string) error {

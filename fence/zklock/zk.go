@@ -316,6 +316,8 @@ func (s *service) Check(ctx context.Context, r keylock.Request) error {
 
 func (*service) Queues() {}
 
+func (*service) Lasts() {}
+
 // Watch looks at the node before the caller's.
 func (s *service) Watch(ctx context.Context, r keylock.Request, changed func()) {
 	for ctx.Err() == nil {
