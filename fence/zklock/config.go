@@ -37,7 +37,10 @@ type engine = keylock.Locker
 
 // Locker is a fence.Locker, fence.Raiser and fence.EpochKeeper on ZooKeeper. It is safe for concurrent use, and closed
 // by Close. If Close fails, its locks may last until the client is closed.
-type Locker struct{ *engine }
+type Locker struct {
+	*engine
+	session *Session
+}
 
 // New returns a Locker on client, which it never closes. It makes no request. cfg is copied. A nil client and a bad cfg
 // are fence.ErrInvalid.
@@ -59,5 +62,5 @@ func New(client *zk.Conn, cfg *Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Locker{l}, nil
+	return &Locker{l, cfg.Session}, nil
 }

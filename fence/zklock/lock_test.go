@@ -33,7 +33,7 @@ func patient(t testing.TB) context.Context {
 const settings = "tickTime=200\nmaxSessionTimeout=300000\nmaxClientCnxns=0\n"
 
 func server(t testing.TB, more ...string) *zookeeperserver.Server {
-	s, err := zookeeperserver.Start(patient(t), append(more, settings)...)
+	s, err := zookeeperserver.Start(patient(t), append([]string{settings}, more...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop(patient(t))) })
 	return s
@@ -179,6 +179,22 @@ func TestAcquire_FindsTheNodeOfALostAnswer(t *testing.T) {
 		require.NoError(t, s.Release(patient(t), r))
 		require.Empty(t, nodes(t, operator))
 	}
+}
+
+// The write that makes the first of the queue its holder fails. Its node isn't forgotten.
+func TestAcquire_KeepsTheNodeWhenAWriteFails(t *testing.T) {
+	t.Parallel()
+	s, a, b := open(t, shared(t), time.Minute), request("a"), request("b")
+	acquire(t, s, a)
+	_, err := s.Acquire(patient(t), b)
+	require.ErrorIs(t, err, fence.ErrLocked)
+	_, err = s.client.SetACL(s.dir("r")+"/"+nodes(t, s)[1], zk.WorldACL(zk.PermRead), -1)
+	require.NoError(t, err)
+	require.NoError(t, s.Release(patient(t), a))
+	_, err = s.Acquire(patient(t), b)
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	require.NoError(t, s.Release(patient(t), b))
+	require.Empty(t, nodes(t, s))
 }
 
 // A request reaches the server when the call and its release have been given up. Its node goes nevertheless.

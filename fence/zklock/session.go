@@ -28,7 +28,7 @@ func (s *Session) Dial(network, address string, timeout time.Duration) (net.Conn
 	if err != nil {
 		return nil, err
 	}
-	return &beginning{Conn: c, session: s, end: time.Now().Add(5 * timeout), again: func() (net.Conn, error) { return s.dial(network, address, timeout) }}, nil
+	return &beginning{Conn: c, session: s, end: time.Now().Add(3 * timeout), again: func() (net.Conn, error) { return s.dial(network, address, timeout) }}, nil
 }
 
 func (s *Session) dial(network, address string, timeout time.Duration) (net.Conn, error) {

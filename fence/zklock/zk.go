@@ -139,7 +139,7 @@ func (s *service) queueUp(r keylock.Request, p *place) (zxid int64, err error) {
 	err = s.within(r.Resource, func(dir string) error {
 		made, err := s.client.Multi(&zk.CreateRequest{Path: dir + "/" + prefix(r), Acl: s.acl, Flags: zk.FlagEphemeralSequential},
 			&zk.SetDataRequest{Path: dir, Version: -1}) // whose answer has the zxid
-		if p.doubt = isAway(err); err == nil {
+		if p.doubt = isLost(err); err == nil {
 			p.name, zxid = path.Base(made[0].String), made[1].Stat.Mzxid
 		}
 		return err
@@ -228,7 +228,7 @@ func (s *service) acquire(ctx context.Context, r keylock.Request, p *place) (fen
 		case at < 0: // its session is over
 			p.name, p.token = "", 0
 		case zxid == 0:
-			if zxid, err = s.touch(r, p); zxid == 0 {
+			if zxid, err = s.touch(r, p); zxid == 0 && err == nil {
 				p.name, p.token = "", 0
 			}
 		default:
@@ -367,10 +367,10 @@ func (s *service) watch(node string) (<-chan zk.Event, error) {
 	return event, err
 }
 
-// isAway reports whether err leaves open what the server has done.
-func isAway(err error) bool {
+// isLost reports whether err leaves open what the server has done.
+func isLost(err error) bool {
 	var network net.Error
-	return errors.As(err, &network) || slices.ContainsFunc([]error{zk.ErrConnectionClosed, zk.ErrClosing, zk.ErrNoServer}, func(away error) bool { return errors.Is(err, away) })
+	return errors.As(err, &network) || errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrClosing)
 }
 
 // answers are those to a request that ZooKeeper doesn't serve, by how they end. The client has no errors for the last two.
