@@ -210,10 +210,7 @@ func TestRelease_GetsWhatIsMadeLater(t *testing.T) {
 	_, err := l.Acquire(ctx, "r")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	operator := newService(first(connect(t, time.Hour, shared(t))), nil, "/late", nil)
-	go func() { // when the engine has given up a release or two
-		time.Sleep(1500 * time.Millisecond)
-		heal()
-	}()
+	time.AfterFunc(2500*time.Millisecond, heal) // when a key that expires would be given up
 	until(t, func() bool {
 		_, stat, err := operator.client.Get(operator.dir("r"))
 		require.NoError(t, err)

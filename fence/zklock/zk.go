@@ -126,7 +126,7 @@ func (s *service) mkdir(dir string, create func(string, []byte, int32, []zk.ACL)
 func (s *service) within(resource string, request func(dir string) error) error {
 	dir := s.dir(resource)
 	err := request(dir)
-	for n := 0; n < 3 && errors.Is(err, zk.ErrNoNode); n++ { // the server deletes empty ones
+	for n := 0; n < 3 && errors.Is(err, zk.ErrNoNode); n++ { // the server deletes empty ones, also one that was just made
 		if err = s.mkdir(dir, s.client.CreateContainer, zk.FlagContainer); err == nil {
 			err = request(dir)
 		}
@@ -373,16 +373,14 @@ func isLost(err error) bool {
 	return errors.As(err, &network) || errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrClosing)
 }
 
-// answers are those to a request that ZooKeeper doesn't serve, by how they end. The client has no errors for the last two.
+// answers are those to a request that ZooKeeper doesn't serve, by how they end. The client has no error for the last.
 var answers = map[string]struct {
-	reason    fence.UnavailableReason
-	temporary bool
-	text      string
+	reason fence.UnavailableReason
+	text   string
 }{
-	zk.ErrNoAuth.Error():     {fence.Denied, false, "give the client's user the rights to create, read, write and delete below Config.Root"},
-	zk.ErrInvalidACL.Error(): {fence.Denied, false, "correct Config.ACL, or add the client's user by its AddAuth"},
-	"unknown error: -125":    {fence.NoSpace, false, "raise the quota of Config.Root, or of a node above it"},
-	"unknown error: -127":    {fence.Unreachable, true, "the server has more requests than it serves"},
+	zk.ErrNoAuth.Error():     {fence.Denied, "give the client's user the rights to create, read, write and delete below Config.Root"},
+	zk.ErrInvalidACL.Error(): {fence.Denied, "correct Config.ACL, or add the client's user by its AddAuth"},
+	"unknown error: -125":    {fence.NoSpace, "raise the quota of Config.Root, or of a node above it"},
 }
 
 func (s *service) Explain(err error) (fence.UnavailableReason, error) {
@@ -394,7 +392,7 @@ func (s *service) Explain(err error) (fence.UnavailableReason, error) {
 	}
 	for text, a := range answers {
 		if strings.HasSuffix(err.Error(), text) {
-			return a.reason, refusal(a.text, a.temporary)
+			return a.reason, refusal(a.text, false)
 		}
 	}
 	switch {
