@@ -35,8 +35,8 @@ type Config struct {
 
 type engine = keylock.Locker
 
-// Locker is a fence.Locker, fence.Raiser and fence.EpochKeeper on ZooKeeper. It is safe for concurrent use, and closed
-// by Close. If Close fails, its locks may last until the client is closed.
+// Locker is a fence.Locker, fence.Elector, fence.Raiser and fence.EpochKeeper on ZooKeeper. It is safe for concurrent
+// use, and closed by Close. If Close fails, its locks may last until the client is closed.
 type Locker struct {
 	*engine
 	session *Session

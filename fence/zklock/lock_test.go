@@ -106,6 +106,8 @@ func harness(t testing.TB, poll time.Duration) guardtest.LockerHarness {
 		Ordered: true,
 		New: func(testing.TB) guardtest.ClosableLocker {
 			c, session := connect(t, 2*time.Minute, s.Addr())
+			_, _, err := c.Exists("/") // its goroutines are there, and no leak
+			require.NoError(t, err)
 			l, err := New(c, &Config{Session: session, TTL: time.Minute, PollInterval: poll})
 			require.NoError(t, err)
 			return l

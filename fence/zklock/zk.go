@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/url"
 	"path"
@@ -134,10 +135,13 @@ func (s *service) within(resource string, request func(dir string) error) error 
 	return err
 }
 
+// data is a node's: the token, 0 before it is granted, and the value.
+func data(r keylock.Request, p *place) []byte { return []byte(p.token.String() + "\n" + r.Value) }
+
 // queueUp makes the holder's node, and returns its zxid.
 func (s *service) queueUp(r keylock.Request, p *place) (zxid int64, err error) {
 	err = s.within(r.Resource, func(dir string) error {
-		made, err := s.client.Multi(&zk.CreateRequest{Path: dir + "/" + prefix(r), Acl: s.acl, Flags: zk.FlagEphemeralSequential},
+		made, err := s.client.Multi(&zk.CreateRequest{Path: dir + "/" + prefix(r), Data: data(r, p), Acl: s.acl, Flags: zk.FlagEphemeralSequential},
 			&zk.SetDataRequest{Path: dir, Version: -1}) // whose answer has the zxid
 		if p.doubt = isLost(err); err == nil {
 			p.name, zxid = path.Base(made[0].String), made[1].Stat.Mzxid
@@ -166,7 +170,7 @@ func (s *service) settle(r keylock.Request, p *place) error {
 
 // touch writes the holder's node, and returns the zxid that made it; 0 if it isn't there, or another session's.
 func (s *service) touch(r keylock.Request, p *place) (zxid int64, err error) {
-	stat, err := s.client.Set(s.dir(r.Resource)+"/"+p.name, nil, -1)
+	stat, err := s.client.Set(s.dir(r.Resource)+"/"+p.name, data(r, p), -1)
 	switch {
 	case errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrSessionExpired):
 		return 0, nil
@@ -259,8 +263,11 @@ func (s *service) Renew(ctx context.Context, r keylock.Request, token fence.Toke
 
 func (s *service) Release(ctx context.Context, r keylock.Request) error {
 	p, err := s.enter(ctx, r, false)
-	if p == nil {
+	if err != nil {
 		return err
+	}
+	if p == nil { // another process's, which is evicted
+		return s.release(r, &place{doubt: true})
 	}
 	defer p.leave()
 	if err := s.release(r, p); err != nil {
@@ -304,6 +311,51 @@ func (s *service) Raise(_ context.Context, resource string, above fence.Token) e
 		}
 		return err
 	})
+}
+
+func (s *service) Look(_ context.Context, resource string) (first keylock.Owner, err error) {
+	all, err := s.owners(resource, 1)
+	if len(all) > 0 {
+		first = all[0]
+	}
+	return first, err
+}
+
+func (s *service) List(ctx context.Context) (all []keylock.Owner, err error) {
+	dirs, _, err := s.client.Children(s.root)
+	for _, dir := range dirs {
+		resource, _ := url.QueryUnescape(strings.TrimPrefix(dir, "lock-"))
+		if of, failed := s.owners(resource, math.MaxInt); failed != nil {
+			return all, failed
+		} else if all = append(all, of...); ctx.Err() != nil {
+			return all, ctx.Err()
+		}
+	}
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// owners returns the first of a queue. What is left of another session isn't known, but what an own one is granted.
+func (s *service) owners(resource string, most int) (all []keylock.Owner, err error) {
+	names, by, err := s.queue(resource)
+	for _, name := range names {
+		data, stat, err := s.client.Get(s.dir(resource) + "/" + name)
+		if errors.Is(err, zk.ErrNoNode) {
+			continue
+		} else if err != nil || len(all) == most {
+			return all, err
+		}
+		token, value, _ := strings.Cut(string(data), "\n")
+		granted, _ := strconv.ParseInt(token, 10, 64)
+		process, _ := url.QueryUnescape(strings.Split(name, ",")[0])
+		all = append(all, keylock.Owner{
+			Resource: resource, Process: process, Holder: holder(name), Value: value,
+			Token: cmp.Or(fence.Token(granted), by+fence.Token(stat.Czxid)), Left: time.Duration(s.session.granted.Load()),
+		})
+	}
+	return all, err
 }
 
 func (s *service) Check(ctx context.Context, r keylock.Request) error {
