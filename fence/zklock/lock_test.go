@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-const settings = "tickTime=200\nmaxSessionTimeout=300000\nmaxClientCnxns=0\n"
+const settings = "tickTime=200\nmaxSessionTimeout=9000000\nmaxClientCnxns=0\n"
 
 func server(t testing.TB, more ...string) *zookeeperserver.Server {
 	s, err := zookeeperserver.Start(patient(t), append([]string{settings}, more...)...)
@@ -303,30 +302,31 @@ func TestDirectories_VanishWhenEmpty(t *testing.T) {
 	})
 }
 
-// Calls that wait for a node one after the other, and give up, leave one watch.
-func TestWatch_IsSharedByNode(t *testing.T) {
+// The next poll is minutes away: the watch wakes the next in the queue, and again behind one that gives up.
+func TestWatch_WakesTheNext(t *testing.T) {
 	t.Parallel()
-	s, changed := open(t, shared(t), time.Minute), make(chan string, 9)
-	acquire(t, s, request("a"))
-	for range 3 {
-		_, err := s.Acquire(patient(t), request("b"))
-		require.ErrorIs(t, err, fence.ErrLocked)
-		ctx, cancel := context.WithCancel(patient(t))
-		watched := make(chan struct{})
-		go func() {
-			s.Watch(ctx, request("b"), func() { changed <- "b" })
-			close(watched)
-		}()
-		until(t, func() bool {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return len(s.watches) == 1
-		})
-		cancel()
-		<-watched
-		require.NoError(t, s.Release(patient(t), request("b")))
+	var calls [3]struct {
+		l      *Locker
+		leased chan fence.Lease
+		cancel func()
 	}
-	waiting := reflect.ValueOf(s.client).Elem().FieldByName("watchers").MapRange()
-	require.True(t, waiting.Next())
-	require.Equal(t, 1, waiting.Value().Len(), "the client keeps each until the node changes")
+	operator := newService(first(connect(t, time.Hour, shared(t))), nil, "/watch", nil)
+	for i := range calls {
+		c, session := connect(t, 2*time.Hour, shared(t))
+		c1 := &calls[i]
+		c1.l, c1.leased = locker(t, c, Config{Session: session, Root: "/watch", TTL: time.Hour, PollInterval: 6 * time.Minute}), make(chan fence.Lease, 1)
+		var ctx context.Context
+		ctx, c1.cancel = context.WithCancel(patient(t))
+		go func() {
+			if le, err := c1.l.Acquire(ctx, "r"); err == nil {
+				c1.leased <- le
+			}
+		}()
+		until(t, func() bool { return len(nodes(t, operator)) == i+1 })
+	}
+	held := <-calls[0].leased
+	calls[1].cancel()
+	until(t, func() bool { return len(nodes(t, operator)) == 2 })
+	require.NoError(t, held.Release(patient(t)))
+	<-calls[2].leased
 }

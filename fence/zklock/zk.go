@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net"
 	"net/url"
@@ -29,9 +28,8 @@ type service struct {
 	root    string
 	acl     []zk.ACL
 
-	mu      sync.Mutex
-	places  map[[2]string]*place // by resource and holder
-	watches map[string]<-chan zk.Event
+	mu     sync.Mutex
+	places map[[2]string]*place // by resource and holder
 }
 
 // place is what is known of a holder's node. The client sends a request however late, so a holder has one at a time.
@@ -43,7 +41,7 @@ type place struct {
 }
 
 func newService(client *zk.Conn, session *Session, root string, acl []zk.ACL) *service {
-	return &service{client: client, session: session, root: root, acl: acl, places: map[[2]string]*place{}, watches: map[string]<-chan zk.Event{}}
+	return &service{client: client, session: session, root: root, acl: acl, places: map[[2]string]*place{}}
 }
 
 // enter waits for the holder's requests that were given up, and for none that begin when they have been.
@@ -370,7 +368,8 @@ func (*service) Queues() {}
 
 func (*service) Lasts() {}
 
-// Watch looks at the node before the caller's.
+// Watch looks at the node before the caller's. A holder's changes with each renewal, so that the client, which forgets no
+// watch before that, doesn't collect them.
 func (s *service) Watch(ctx context.Context, r keylock.Request, changed func()) {
 	for ctx.Err() == nil {
 		names, _, err := s.queue(r.Resource)
@@ -378,45 +377,22 @@ func (s *service) Watch(ctx context.Context, r keylock.Request, changed func()) 
 		if err != nil || at < 0 {
 			return
 		}
-		if at > 0 {
-			event, err := s.watch(s.dir(r.Resource) + "/" + names[at-1])
-			if err != nil && !errors.Is(err, zk.ErrNoNode) {
-				return
-			}
-			if err == nil {
-				select {
-				case <-event:
-				case <-ctx.Done():
-				}
-			}
-		}
-		changed()
 		if at == 0 {
+			changed()
 			return
 		}
-	}
-}
-
-// watch returns a channel on which an event comes when the node changes, and which is closed then. The client never
-// forgets one before that, so all who wait for a node share it.
-func (s *service) watch(node string) (<-chan zk.Event, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.watches, func(_ string, event <-chan zk.Event) bool {
+		_, _, event, err := s.client.GetW(s.dir(r.Resource) + "/" + names[at-1])
+		if errors.Is(err, zk.ErrNoNode) {
+			continue
+		} else if err != nil {
+			return
+		}
 		select {
 		case <-event:
-			return true
-		default:
-			return false
-		}
-	})
-	event, err := s.watches[node], error(nil)
-	if event == nil {
-		if _, _, event, err = s.client.GetW(node); err == nil {
-			s.watches[node] = event
+			changed()
+		case <-ctx.Done():
 		}
 	}
-	return event, err
 }
 
 // isLost reports whether err leaves open what the server has done.
