@@ -3,15 +3,15 @@
 // majority of its servers keeps their data; after a restore from a backup tokens go back, which package guard notices,
 // and they are raised above the fence's (fence.Raiser).
 //
-//	session := new(zklock.Session)
-//	client, _, err := zk.Connect(servers, 20*time.Second, zk.WithDialer(session.Dial))
-//	locks, err := zklock.New(client, &zklock.Config{Session: session})
+//		session := new(zklock.Session)
+//		client, _, err := zk.Connect(servers, 20*time.Second, zk.WithDialer(session.Dial))
+//		locks, err := zklock.New(client, &zklock.Config{Session: session})
 //
-//   - F1: the holder's node is the first of its queue, its zxid is that of its creation, and no two nodes have the same.
-//   - F2: by the queue. A lost answer is looked for behind a write of the same session, so that nothing can arrive later.
-//   - F3: a lease's deadline is its last renewal's time of sending, plus the time to live, minus a tenth. A renewal is a
-//     write: servers that are cut off from the others serve reads. The session, with which the node vanishes, has to be
-//     granted for twice the time to live, since a server may die with what it alone knows of the session's last use.
+//	  - F1: the holder's node is the first of its queue, its zxid is that of its creation, and no two nodes have the same.
+//	  - F2: by the queue. A lost answer is looked for behind a write of the same session, so that nothing can arrive later.
+//	  - F3: a lease's deadline is its last renewal's time of sending, plus the time to live, minus a tenth. A renewal is a
+//	    write: servers that are cut off from the others serve reads. The session, with which the node vanishes, has to be
+//	    granted for twice the time to live, since a server may die with what it alone knows of the session's last use.
 //
 // Calls are served in order of arrival, and each watches the one before it. A dead holder's resource is free when its
 // session is over. All leases of a connection share its session, and are lost with it.
