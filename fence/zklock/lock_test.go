@@ -3,8 +3,9 @@ package zklock
 import (
 	"context"
 	"errors"
-	"net/url"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,9 +69,16 @@ func locker(t testing.TB, c *zk.Conn, cfg Config) *Locker {
 	return l
 }
 
-// serviceOf has a root of the test's own.
+var roots sync.Map // of tests, so that no other gets the address of one
+
+// rootOf is of this test and run alone.
+func rootOf(t testing.TB) string {
+	roots.Store(t, true)
+	return fmt.Sprintf("/%p", t)
+}
+
 func serviceOf(t testing.TB, c *zk.Conn, s *Session) *service {
-	return newService(c, s, "/"+url.PathEscape(t.Name()), zk.WorldACL(zk.PermAll))
+	return newService(c, s, rootOf(t), zk.WorldACL(zk.PermAll))
 }
 
 func request(holder string) keylock.Request {
@@ -203,14 +211,14 @@ func TestRelease_GetsWhatIsMadeLater(t *testing.T) {
 	t.Parallel()
 	through := link(t, shared(t))
 	c, session := connect(t, time.Hour, through.Addr())
-	l := locker(t, c, Config{Session: session, Root: "/late", TTL: time.Second})
+	l := locker(t, c, Config{Session: session, Root: rootOf(t), TTL: time.Second})
 	require.NoError(t, l.Raise(patient(t), fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: "h"})) // so that the directory is there
 	heal := through.Cut(netfault.ToServer)
 	ctx, cancel := context.WithTimeout(patient(t), 100*time.Millisecond)
 	defer cancel()
 	_, err := l.Acquire(ctx, "r")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	operator := newService(first(connect(t, time.Hour, shared(t))), nil, "/late", nil)
+	operator := newService(first(connect(t, time.Hour, shared(t))), nil, rootOf(t), nil)
 	time.AfterFunc(2500*time.Millisecond, heal) // when a key that expires would be given up
 	until(t, func() bool {
 		_, stat, err := operator.client.Get(operator.dir("r"))
@@ -225,7 +233,7 @@ func TestSession_AllLeasesEndWithIt(t *testing.T) {
 	t.Parallel()
 	through := link(t, shared(t))
 	c, session := connect(t, 2*time.Second, through.Addr())
-	cfg := Config{Session: session, Root: "/over", TTL: time.Second}
+	cfg := Config{Session: session, Root: rootOf(t), TTL: time.Second}
 	l := locker(t, c, cfg)
 	other, session := connect(t, time.Minute, shared(t))
 	cfg.Session = session
@@ -251,6 +259,7 @@ func TestSession_AllLeasesEndWithIt(t *testing.T) {
 func TestRenew_IsOfTheOwnSession(t *testing.T) {
 	t.Parallel()
 	s, other, r := open(t, shared(t), time.Minute), open(t, shared(t), time.Minute), request("a")
+	require.NoError(t, s.Raise(patient(t), "r", 1)) // so that the directory stays
 	token := acquire(t, s, r)
 	node := s.dir("r") + "/" + nodes(t, s)[0]
 	require.NoError(t, other.expire("r"))
@@ -265,21 +274,20 @@ func TestRenew_IsOfTheOwnSession(t *testing.T) {
 func TestQueue_GoesOnWhenTheNumberOverflows(t *testing.T) {
 	t.Parallel()
 	s := open(t, shared(t), time.Minute)
-	acquire(t, s, request("a"))
-	require.NoError(t, s.Release(patient(t), request("a")))
-	want := []string{"x,x-1,2147483647", "y,y-1,-2147483648", "z,z-1,-2147483647", "a,a-1,0000000001"}
-	for _, name := range want[:3] {
+	require.NoError(t, s.Raise(patient(t), "r", 1)) // so that the directory is there
+	want := []string{"x,x-1,2147483647", "y,y-1,-2147483648", "z,z-1,-2147483647"}
+	for _, name := range want {
 		_, err := s.client.Create(s.dir("r")+"/"+name, nil, zk.FlagEphemeral, s.acl)
 		require.NoError(t, err)
 	}
-	require.Equal(t, want[:3], nodes(t, s))
+	require.Equal(t, want, nodes(t, s))
 }
 
 // Names that are paths, or that ZooKeeper doesn't allow.
 func TestResource_MayHaveAnyName(t *testing.T) {
 	t.Parallel()
 	c, session := connect(t, time.Hour, shared(t))
-	l := locker(t, c, Config{Session: session, Root: "/any/name", TTL: time.Minute})
+	l := locker(t, c, Config{Session: session, Root: rootOf(t) + "/name", TTL: time.Minute})
 	names := []string{"a/b", "/", "//", ".", "..", "a/../b", "%2F", "a,b", "raised,9", "\u00a0", "\U0010ffff", strings.Repeat("%", fence.MaxResourceLen)}
 	held, err := l.TryAcquireAll(patient(t), names...)
 	require.NoError(t, err)
@@ -310,11 +318,11 @@ func TestWatch_WakesTheNext(t *testing.T) {
 		leased chan fence.Lease
 		cancel func()
 	}
-	operator := newService(first(connect(t, time.Hour, shared(t))), nil, "/watch", nil)
+	operator := newService(first(connect(t, time.Hour, shared(t))), nil, rootOf(t), nil)
 	for i := range calls {
 		c, session := connect(t, 2*time.Hour, shared(t))
 		c1 := &calls[i]
-		c1.l, c1.leased = locker(t, c, Config{Session: session, Root: "/watch", TTL: time.Hour, PollInterval: 6 * time.Minute}), make(chan fence.Lease, 1)
+		c1.l, c1.leased = locker(t, c, Config{Session: session, Root: rootOf(t), TTL: time.Hour, PollInterval: 6 * time.Minute}), make(chan fence.Lease, 1)
 		var ctx context.Context
 		ctx, c1.cancel = context.WithCancel(patient(t))
 		go func() {

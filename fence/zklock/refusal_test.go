@@ -57,7 +57,7 @@ func TestRefusal_SaysWhatToDo(t *testing.T) {
 			t.Parallel()
 			operator, _ := connect(t, time.Minute, shared(t))
 			c, session := connect(t, time.Minute, shared(t))
-			test.cfg.Root = "/refused-" + what
+			test.cfg.Root = rootOf(t)
 			if test.cfg.Session == nil {
 				test.cfg.Session = session
 			}
