@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -109,12 +110,21 @@ func BenchmarkLocker(b *testing.B) { guardtest.BenchmarkLocker(b, harness(b, 0))
 func harness(t testing.TB, poll time.Duration) guardtest.LockerHarness {
 	s := server(t)
 	operator := newService(first(connect(t, time.Minute, s.Addr())), nil, "/fencekit", nil)
+	var mu sync.Mutex
+	clients := []*zk.Conn{operator.client}
 	return guardtest.LockerHarness{
 		Ordered: true,
 		New: func(testing.TB) guardtest.ClosableLocker {
 			c, session := connect(t, 2*time.Minute, s.Addr())
 			_, _, err := c.Exists("/") // its goroutines are there, and no leak
 			require.NoError(t, err)
+			mu.Lock()
+			defer mu.Unlock()
+			clients = append(clients, c)
+			until(t, func() bool { // each client reads
+				stacks := make([]byte, 1<<22)
+				return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), ".(*beginning).Read(") >= len(clients)
+			})
 			l, err := New(c, &Config{Session: session, TTL: time.Minute, PollInterval: poll})
 			require.NoError(t, err)
 			return l
@@ -129,7 +139,15 @@ func harness(t testing.TB, poll time.Duration) guardtest.LockerHarness {
 			}
 		},
 		MissDeadline: func(_ testing.TB, held fence.Lease) { keylock.MissDeadline(held) },
-		Restart:      func(t testing.TB) { require.NoError(t, s.Restart(patient(t))) },
+		Restart: func(t testing.TB) {
+			require.NoError(t, s.Restart(patient(t)))
+			for _, c := range clients { // their new goroutines are no leak either
+				until(t, func() bool {
+					_, _, err := c.Exists("/")
+					return err == nil
+				})
+			}
+		},
 	}
 }
 
