@@ -150,12 +150,13 @@ images: check-go ## build the images that tests use in Docker, where none can be
 setup: check-go ## find a Postgres, or install one as root on Debian
 	@scripts/setup-postgres
 
-setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, PgBouncer, Patroni, HAProxy, Redis, psycopg for Python
+setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, PgBouncer, Patroni, HAProxy, Redis, ZooKeeper, psycopg for Python
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
 	@scripts/setup-tool pgbouncer pgbouncer
 	@scripts/setup-tool patroni 'patroni python3-psycopg2' patroni
 	@scripts/setup-tool haproxy haproxy haproxy
 	@scripts/setup-tool redis-server redis-server redis-server
+	@scripts/setup-tool /usr/share/zookeeper/bin/zkServer.sh 'zookeeper default-jre-headless'
 	@scripts/setup-python
 	@scripts/setup-tool curl curl
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -370,6 +371,36 @@ func TestClose_GivesBackWhatIsGrantedMeanwhile(t *testing.T) {
 	require.NoError(t, l.Close(t.Context()))
 	require.ErrorIs(t, <-acquired, fence.ErrClosed)
 	require.Empty(t, m.keys)
+}
+
+// lasting answers no release while it is away.
+type lasting struct {
+	*memory
+	away atomic.Bool
+}
+
+func (*lasting) Lasts() {}
+
+func (l *lasting) Release(ctx context.Context, r keylock.Request) error {
+	if l.away.Load() || ctx.Err() != nil {
+		return errors.New("away")
+	}
+	return l.memory.Release(ctx, r)
+}
+
+// The service is away for longer than the time to live: nobody waits for it, and the key is given back nevertheless.
+func TestRelease_GoesOnWhereKeysLast(t *testing.T) {
+	t.Parallel()
+	service := &lasting{memory: newMemory()}
+	l, err := keylock.New(service, keylock.Config{Name: "lasting", TTL: time.Second})
+	require.NoError(t, err)
+	held, err := l.TryAcquire(t.Context(), "r")
+	require.NoError(t, err)
+	service.away.Store(true)
+	require.ErrorIs(t, held.Release(t.Context()), fence.ErrUnavailable)
+	service.away.Store(false)
+	require.NoError(t, l.Close(t.Context()))
+	require.Empty(t, service.keys)
 }
 
 func TestNew_RejectsBadConfig(t *testing.T) {

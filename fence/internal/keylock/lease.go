@@ -195,7 +195,8 @@ func (p *lease) finish(cause error) bool {
 	return p.end(cause)
 }
 
-// giveBack deletes the key that p may have, until the service confirms it or it must have expired. Callers hold locker.mu.
+// giveBack deletes the key that p may have, until the service confirms it or it must have expired, if it expires at all.
+// Callers hold locker.mu.
 func (p *lease) giveBack() {
 	if !p.left {
 		p.gone(nil)
@@ -205,6 +206,9 @@ func (p *lease) giveBack() {
 	l.tasks.Start(func(tasks context.Context) {
 		ctx, cancel := context.WithTimeout(tasks, l.cfg.TTL)
 		defer cancel()
+		if _, lasts := l.service.(Lasting); lasts {
+			ctx = tasks
+		}
 		release := func(ctx context.Context) (none struct{}, err error) { return none, l.service.Release(ctx, p.request()) }
 		_, err := within(ctx, l, release)
 		for n := 0; err != nil && ctx.Err() == nil; n++ {
@@ -273,13 +277,18 @@ func (p *lease) Release(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	op := "release " + p.grant.Resource
+	patience, cancel := p.locker.patience(ctx)
+	defer cancel()
 	select {
 	case <-p.settled:
 		if p.failed != nil {
 			return p.locker.unavailable(op, p.failed)
 		}
 		return nil
-	case <-ctx.Done():
+	case <-patience.Done():
+		if ctx.Err() == nil {
+			return p.locker.unavailable(op, patience.Err())
+		}
 		return session.Ended(ctx, p.locker.cfg.Name+": "+op)
 	}
 }

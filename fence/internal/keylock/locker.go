@@ -110,6 +110,8 @@ func (l *Locker) Close(ctx context.Context) error {
 			p.Lose(fence.LossClosed)
 		}
 		l.mu.Unlock()
+		ctx, cancel := l.patience(ctx)
+		defer cancel()
 		var failed error
 		for _, p := range leases {
 			select {
@@ -121,6 +123,11 @@ func (l *Locker) Close(ctx context.Context) error {
 		}
 		return l.unavailable("close", failed)
 	})
+}
+
+// patience is how long a caller waits for a key to be given back: one that expires has done so.
+func (l *Locker) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, l.cfg.TTL+l.cfg.RequestTimeout)
 }
 
 // look tells leases that another process waits.

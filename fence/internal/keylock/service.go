@@ -62,6 +62,13 @@ type Queue interface {
 	Queues()
 }
 
+// Lasting is a Service whose keys don't expire while the process is there. A key is given back until that is confirmed,
+// or the Locker is closed, but no caller waits for longer than for one that expires.
+type Lasting interface {
+	Service
+	Lasts()
+}
+
 // Watcher is a Service that tells when to ask again, so that a call that waits needn't poll.
 type Watcher interface {
 	Service
