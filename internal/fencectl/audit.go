@@ -20,8 +20,7 @@ import (
 
 func newAudit() *cobra.Command {
 	d := &databaseFlags{timeout: time.Hour}
-	return connected(d, newCommand("audit", nil), newAuditVerify(d), newAuditExport(d), newAuditWhy(d), newAuditReport(d), newAuditAnchor(d),
-		newAuditKeygen(), newAuditProve())
+	return connected(d, newCommand("audit", nil), newAuditVerify(d), newAuditExport(d), newAuditWhy(d), newAuditReport(d), newAuditAnchor(d), newAuditKeygen())
 }
 
 type reviewed interface {
