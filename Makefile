@@ -38,7 +38,7 @@ inmemory = env $(shell scripts/memory-tmp)
 
 # Where what chaos runs leave goes.
 CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
-CHAOS_LONG = chaos-runs/long
+CHAOS_LONG = chaos-runs/long-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo unit test test-docker test-browser test-kubernetes chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
@@ -106,10 +106,10 @@ chaos: setup-test ## run scenarios and controls with one seed, go on with others
 	@scripts/build -o bin/ ./cmd/fencectl-chaos
 	bin/fencectl-chaos run --duration 5m --parallel 2 --out $(CHAOS)
 
-chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and controls; goes on with what earlier ones have done
+chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and controls
 	@$(etcd)
 	@scripts/build -o bin/ ./cmd/fencectl-chaos
-	bin/fencectl-chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
+	bin/fencectl-chaos run --seeds 100 --script-seeds 20 --parallel 3 --out $(CHAOS_LONG)
 
 bench: setup-test ## compare with bare transactions and other locks, interleaved; RUN=regexp for some, ROUNDS=7, SECONDS=1 for each
 	@$(etcd)

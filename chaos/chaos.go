@@ -105,11 +105,8 @@ type Config struct {
 	// ScriptSeeds is how many of the seeds scripts and controls run with. Scripts do the
 	// same with every seed, but not at the same moments. Default 1.
 	ScriptSeeds int
-	// Dir gets the files of the runs. It is created, and must be empty unless Resume is set.
-	// One suite at a time writes to it.
+	// Dir gets the files of the runs. It is created, and must be empty.
 	Dir string
-	// Resume adds to the runs that are in Dir, and doesn't repeat those.
-	Resume bool
 	// Parallel is how many runs go on at the same time, each on its own servers. Default 1.
 	Parallel int
 	// Workload is the code under test. Default: one that sells what is in stock.

@@ -1,10 +1,10 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"maps"
 	"os"
@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
@@ -29,8 +28,7 @@ var ErrEnvironment = errors.New("chaos: environment is not ready")
 
 type suite struct {
 	*plan
-	began  time.Time
-	before time.Duration // what earlier runs of it took, if it is resumed
+	began time.Time
 
 	mu     sync.Mutex
 	next   func() (runs.Task, bool) // the next run
@@ -38,8 +36,8 @@ type suite struct {
 	failed error // the first failure, which ends the suite
 }
 
-func run(ctx context.Context, cfg Config) (_ *Suite, err error) {
-	cfg, err = cfg.withDefaults()
+func run(ctx context.Context, cfg Config) (*Suite, error) {
+	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -50,11 +48,6 @@ func run(ctx context.Context, cfg Config) (_ *Suite, err error) {
 	next, stop := iter.Pull(s.tasks)
 	defer stop()
 	s.next = next
-	free, err := occupy(cfg.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, free()) }()
 	if err := s.open(); err != nil {
 		return nil, err
 	}
@@ -71,23 +64,13 @@ func run(ctx context.Context, cfg Config) (_ *Suite, err error) {
 
 // open saves the suite, so that it has its groups even if it is killed.
 func (s *suite) open() error {
-	s.kept = &Suite{Started: s.began}
-	kept, err := check.LoadSuite(s.Dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
+	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
 		return err
-	case !s.Resume:
-		return fmt.Errorf("%w: there are runs in %s: to go on with them give --resume (Config.Resume), or take another directory", ErrConfig, s.Dir)
-	default:
-		s.kept, s.before = kept, kept.Took
 	}
-	for _, r := range s.kept.Runs {
-		if name := s.Workload.Name(); r.Workload != name {
-			return fmt.Errorf("%w: the runs in %s are of workload %q, not %q: take another directory", ErrConfig, s.Dir, r.Workload, name)
-		}
+	if there, err := os.ReadDir(s.Dir); err != nil || len(there) > 0 {
+		return cmp.Or(err, fmt.Errorf("%w: there are files in %s: take another directory", ErrConfig, s.Dir))
 	}
-	s.kept.Command, s.kept.Wanted, s.kept.Groups, s.kept.Scenarios, s.kept.Ended = s.Command, s.wanted(), worker.Groups(), runs.Describe(), ""
+	s.kept = &Suite{Started: s.began, Command: s.Command, Wanted: s.wanted(), Groups: worker.Groups(), Scenarios: runs.Describe()}
 	return s.close()
 }
 
@@ -116,13 +99,10 @@ func (s *suite) work(ctx context.Context) {
 func (s *suite) take() (t runs.Task, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.failed == nil {
-		t, ok = s.next()
-		if !ok || !slices.ContainsFunc(s.kept.Runs, func(r Result) bool { return r.Dir == t.Dir() }) {
-			return t, ok
-		}
+	if s.failed != nil {
+		return t, false
 	}
-	return t, false
+	return s.next()
 }
 
 func (s *suite) keep(servers *runs.Servers, r *Result) {
@@ -136,7 +116,7 @@ func (s *suite) keep(servers *runs.Servers, r *Result) {
 func (s *suite) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept.Took = s.before + time.Since(s.began)
+	s.kept.Took = time.Since(s.began)
 	s.kept.Judge()
 	return check.SaveSuite(s.Dir, s.kept)
 }
@@ -170,26 +150,6 @@ func versions(servers *runs.Servers, known map[string]string) map[string]string 
 		}
 	}
 	return all
-}
-
-// occupy keeps other suites out of a directory until free is called or this process ends.
-func occupy(dir string) (free func() error, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fmt.Errorf("%w: another suite is writing to %s: wait for its end, or take another directory", ErrConfig, dir)
-	}
-	if err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	// A child process that is being started may have the descriptor for a moment longer than this one.
-	return func() error { return errors.Join(syscall.Flock(int(d.Fd()), syscall.LOCK_UN), d.Close()) }, nil
 }
 
 type plan struct {

@@ -16,13 +16,12 @@ func twoRuns(dir string) Config {
 	return Config{Scenarios: []string{"late-commit"}, Groups: []string{Fenced}, Seeds: 2, ScriptSeeds: 2, Dir: dir}
 }
 
-// The finished runs of a suite that ended early are kept, and the unfinished one is done again.
-func TestRun_ResumesWhatWasEnded(t *testing.T) {
+// A suite that is interrupted shows what it has done, and that the rest is missing. Its directory is its own.
+func TestRun_SaysWhatAnInterruptionLeftOut(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := twoRuns(dir)
+	cfg := twoRuns(t.TempDir())
 	cfg.Progress = func(p Progress) {
 		if !p.Ended && p.Run.Seed == 2 {
 			cancel()
@@ -31,48 +30,12 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 	suite, err := run(ctx, cfg)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Contains(t, suite.Reason, "1 of 2 runs that were asked for are missing, the first late-commit/fenced/seed-2")
-	half := filepath.Join(dir, "late-commit", Fenced, "seed-2")
-	require.NoError(t, os.MkdirAll(half, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(half, "w0.log"), []byte("half"), 0o644))
-
-	cfg = twoRuns(dir)
+	page, err := os.ReadFile(filepath.Join(cfg.Dir, "report.html"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "It ended early: context canceled.")
 	_, err = run(t.Context(), cfg)
 	require.ErrorIs(t, err, ErrConfig)
-	other := cfg
-	other.Resume, other.Workload = true, named{name: "passes"}
-	_, err = run(t.Context(), other)
-	require.ErrorContains(t, err, `are of workload "stock", not "passes"`)
-	cfg.Resume = true
-	var begun []string
-	cfg.Progress = func(p Progress) {
-		if !p.Ended {
-			begun = append(begun, p.Run.Dir)
-		}
-	}
-	first := suite.Runs[0].Started
-	suite, err = run(t.Context(), cfg)
-	require.NoError(t, err)
-	require.Equal(t, []string{"late-commit/fenced/seed-2"}, begun)
-	require.True(t, first.Equal(suite.Runs[0].Started))
-	require.NotEmpty(t, suite.Runs[1].Verdict)
-	require.False(t, suite.Runs[1].Red())
-	log, err := os.ReadFile(filepath.Join(half, "w0.log"))
-	require.NoError(t, err)
-	require.NotContains(t, string(log), "half", "the log of an earlier process")
-}
-
-// Two suites in one directory would each take the other's runs for unfinished.
-func TestRun_OneSuiteAtATimeInADirectory(t *testing.T) {
-	dir := t.TempDir()
-	free, err := occupy(dir)
-	require.NoError(t, err)
-	_, err = run(t.Context(), twoRuns(dir))
-	require.ErrorIs(t, err, ErrConfig)
-	require.ErrorContains(t, err, "another suite is writing to "+dir)
-	require.NoError(t, free())
-	free, err = occupy(dir)
-	require.NoError(t, err)
-	require.NoError(t, free())
+	require.ErrorContains(t, err, "take another directory")
 }
 
 // taken are the directories of the runs of a Config, in order.

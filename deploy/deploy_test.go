@@ -50,21 +50,6 @@ func alerts(t *testing.T) []alert {
 	return file.Groups[0].Rules
 }
 
-// An alert says what is the matter and where to read on.
-func TestAlerts_HaveASummaryAndARunbook(t *testing.T) {
-	t.Parallel()
-	guide := read(t, "../docs/operate.md")
-	for _, a := range alerts(t) {
-		require.NotEmpty(t, a.Annotations["summary"], a.Alert)
-		require.Contains(t, []string{"critical", "warning"}, a.Labels["severity"], a.Alert)
-		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
-		require.Equal(t, "https://github.com/fencekit/fencekit/blob/main/docs/operate.md", page)
-		heading := strings.ReplaceAll(anchor, "-", " ")
-		require.Contains(t, strings.ToLower(guide), "\n### "+heading+"\n", a.Alert)
-		require.Contains(t, guide, "`"+a.Alert+"`")
-	}
-}
-
 // scrape returns what a Guard exports after calls, a rejection, a lost lock and a takeover.
 func scrape(t *testing.T) string {
 	t.Helper()

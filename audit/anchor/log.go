@@ -11,7 +11,6 @@
 //
 //   - with the log, that no record was changed, removed or inserted since the checkpoint was
 //     signed ([ReadHeads]), and then that the history still contains the recorded heads;
-//   - with a proof and without the log, the head of one resource ([ParseProof]);
 //   - with the log and a later checkpoint, that the log was only appended to in between.
 //
 // A log covers one schema of one database, and has its own key, whose name is its origin.
@@ -19,7 +18,7 @@
 // # Formats
 //
 // A log is a file of JSON lines; each line, without its newline, is a leaf. The other formats are those of
-// C2SP: tlog-checkpoint, tlog-proof with the record as its extra data, and signed-note for keys and signatures.
+// C2SP: tlog-checkpoint, and signed-note for keys and signatures.
 // Further signatures of a checkpoint, such as those of witnesses, are kept and ignored.
 //
 // # Invariants
@@ -53,7 +52,7 @@ import (
 )
 
 var (
-	// ErrNotProven means that a log, a checkpoint or a proof isn't what was signed with the key.
+	// ErrNotProven means that a log or a checkpoint isn't what was signed with the key.
 	ErrNotProven = errors.New("anchor: not what was signed")
 	// ErrInUse means that this or another process has the log open.
 	ErrInUse = errors.New("anchor: the log is in use")
@@ -128,7 +127,7 @@ func (l *Log) load() error {
 		return err
 	}
 	l.heads = map[string]audit.Head{}
-	l.tree, l.length, err = replay(l.file, []*Checkpoint{l.signed}, func(_ int64, r record, _ []byte) { l.heads[r.Resource] = r.head() })
+	l.tree, l.length, err = replay(l.file, []*Checkpoint{l.signed}, func(_ int64, r record) { l.heads[r.Resource] = r.head() })
 	if err != nil {
 		return err
 	}

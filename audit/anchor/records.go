@@ -86,15 +86,14 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return hashes, nil
 }
 
-// add appends a record, and returns the hashes of the subtrees that it completes, from level 0 up.
-func (t *tree) add(line []byte) []tlog.Hash {
+// add appends a record.
+func (t *tree) add(line []byte) {
 	hashes, err := tlog.StoredHashes(t.size, line, t)
 	if err != nil {
 		panic(err) // it comes from ReadHashes
 	}
 	copy(t.last[:], hashes)
 	t.size++
-	return hashes
 }
 
 func (t *tree) root() tlog.Hash {
@@ -105,10 +104,10 @@ func (t *tree) root() tlog.Hash {
 	return root
 }
 
-// replay reads a log and calls each for every record; line is valid during the call. It fails with ErrNotProven
+// replay reads a log and calls each for every record. It fails with ErrNotProven
 // if the log doesn't match all checkpoints. After the last one it stops at the first malformed line, which an
 // interrupted run may have left. It returns the tree over the records and their length in bytes.
-func replay(log io.Reader, checkpoints []*Checkpoint, each func(n int64, r record, line []byte)) (t *tree, length int64, err error) {
+func replay(log io.Reader, checkpoints []*Checkpoint, each func(n int64, r record)) (t *tree, length int64, err error) {
 	checkpoints = slices.SortedFunc(slices.Values(checkpoints), func(a, b *Checkpoint) int { return cmp.Compare(a.Size, b.Size) })
 	lines := bufio.NewScanner(log) // a record takes less than 4 kB of the 64 kB that it reads
 	lines.Split(wholeLines)
@@ -135,9 +134,8 @@ func replay(log io.Reader, checkpoints []*Checkpoint, each func(n int64, r recor
 			return nil, 0, fmt.Errorf("%w: line %d of the log is no record", ErrNotProven, t.size+1)
 		}
 		length += int64(len(line))
-		line = line[:len(line)-1]
-		each(t.size, r, line)
-		t.add(line)
+		each(t.size, r)
+		t.add(line[:len(line)-1])
 	}
 }
 
@@ -161,7 +159,7 @@ func ReadHeads(log io.Reader, checkpoints ...*Checkpoint) ([]audit.Head, error) 
 	size := slices.MaxFunc(checkpoints, func(a, b *Checkpoint) int { return cmp.Compare(a.Size, b.Size) }).Size
 	var heads []audit.Head
 	names := map[string]string{} // one string for all heads of a resource
-	_, _, err := replay(log, checkpoints, func(n int64, r record, _ []byte) {
+	_, _, err := replay(log, checkpoints, func(n int64, r record) {
 		if n >= size {
 			return
 		}

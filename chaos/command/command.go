@@ -40,7 +40,7 @@ func commandLine(cmd *cobra.Command) string {
 	words := []string{cmd.CommandPath()}
 	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
 		given := flag.Changed || flag.Name == "seed"
-		if !given || flag.Name == "out" || flag.Name == "resume" {
+		if !given || flag.Name == "out" {
 			return
 		}
 		values := []string{flag.Value.String()}
@@ -92,9 +92,7 @@ func newRun() *cobra.Command {
 servers that the command starts, and judge what happened.
 
 The directory of --out gets result.json, report.html, and for each
-run its history and what was observed. A suite that was interrupted keeps its
-finished runs, and --resume goes on with it; without a suite there, --resume
-begins one.
+run its history and what was observed.
 
 A run of a control is red if it violated a property that its recipe has to
 violate, as it must with faults, and green if it violated none.
@@ -117,7 +115,6 @@ Exit codes:
 	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for this long, instead of --seeds; those with the first seed are all done, however long that takes")
 	flags.IntVar(&c.Parallel, "parallel", 1, "how many runs go on at the same time, each on its own servers")
 	flags.StringVar(&c.Dir, "out", "", "directory for the results (default chaos- and the time)")
-	flags.BoolVar(&c.Resume, "resume", false, "go on with the suite in --out")
 	return cmd
 }
 
@@ -125,8 +122,6 @@ func validate(cmd *cobra.Command, c *chaos.Config) error {
 	switch changed := cmd.Flags().Changed; {
 	case changed("duration") && changed("seeds"):
 		return cli.UsageErrorf("--duration and --seeds exclude each other")
-	case c.Resume && c.Dir == "":
-		return cli.UsageErrorf("--resume needs --out: the directory of the suite to go on with")
 	case c.Dir == "":
 		c.Dir = "chaos-" + time.Now().UTC().Format("20060102-150405")
 	}
@@ -151,9 +146,6 @@ func runSuite(cmd *cobra.Command, c *chaos.Config) error {
 		return errors.Join(outcome(suite, err), writeErr)
 	}
 	fmt.Fprintf(stderr, "The report is %s\n", filepath.Join(c.Dir, check.ReportFile))
-	if cmd.Context().Err() != nil {
-		fmt.Fprintf(stderr, "The same command with --resume --out %s goes on with it.\n", quoted(c.Dir))
-	}
 	if err := outcome(suite, err); err != nil {
 		return err
 	}

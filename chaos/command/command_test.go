@@ -1,21 +1,18 @@
 package command
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/rediscontrol"
 	"github.com/fencekit/fencekit/chaos/internal/run"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
@@ -72,64 +69,20 @@ func TestChaosRun_LeavesASuite(t *testing.T) {
 
 	got := fencectl(t, "run", "--scenario", "stalled-holder", "--out", dir)
 	require.Equal(t, cli.ExitUsage, got.Code)
-	require.Contains(t, got.Stderr, "to go on with them give --resume (Config.Resume), or take another directory")
-}
-
-// lost are the findings of a run that lost updates.
-var lost = []check.Finding{{Property: "I2", Status: check.Flagged}}
-
-// saved is a suite of one run under Fencekit of that verdict, and a control.
-func saved(t *testing.T, verdict chaos.Verdict) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	runs := []check.Run{
-		{Scenario: "stop", Group: chaos.Fenced, Seed: 1, Faults: true, Dir: "stop/fenced/1", Verdict: verdict, Reason: "I2: 1 counterexample",
-			Counts: check.Counts{Operations: 12}},
-		{Scenario: "stop", Group: "redlock", Seed: 1, Faults: true, Dir: "stop/redlock/1", Verdict: chaos.Violated, Findings: lost},
-		{Scenario: "stop", Group: "redlock", Seed: 1, Dir: "stop/redlock/1-calm", Verdict: chaos.Pass},
-	}
-	for _, r := range runs {
-		r.Workload = worker.Stock{}.Name()
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, r.Dir), 0o755))
-		require.NoError(t, check.Save(dir, &r, &observe.Observation{}))
-	}
-	return dir
+	require.Contains(t, got.Stderr, "take another directory")
 }
 
 // A suite that ends early does not hide that a property was violated.
-func TestChaosRun_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
-	t.Parallel()
-	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
-	for verdict, code := range map[chaos.Verdict]int{chaos.Pass: cli.ExitNotReady, chaos.Violated: cli.ExitViolated} {
-		var stderr bytes.Buffer
-		cmd := clitest.Child(t, noServers, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict))
-		cmd.Stderr = &stderr
-		require.Equal(t, code, clitest.ExitCode(t, cmd.Run), stderr.String())
-		require.Contains(t, stderr.String(), "chaos: environment is not ready")
+func TestOutcome_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
+	for _, ended := range []error{nil, chaos.ErrEnvironment, context.Canceled} {
+		var exit *cli.ExitError
+		require.ErrorAs(t, outcome(&chaos.Suite{Verdict: chaos.Violated}, ended), &exit)
+		require.Equal(t, cli.ExitViolated, exit.Code)
 	}
-}
-
-func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
-	t.Parallel()
-	for verdict, code := range map[chaos.Verdict]int{chaos.Pass: cli.ExitInconclusive, chaos.Violated: cli.ExitViolated} {
-		cmd := clitest.Child(t, nil, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--script-seeds", "1000", "--resume", "--out", saved(t, verdict))
-		stderr, err := cmd.StderrPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		first := bufio.NewReader(stderr)
-		_, err = first.ReadString('\n')
-		require.NoError(t, err)
-		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-		rest, err := io.ReadAll(first)
-		require.NoError(t, err)
-		require.Equal(t, code, clitest.ExitCode(t, cmd.Wait), string(rest))
-		require.Contains(t, string(rest), "fencectl-chaos: interrupted: ")
-		page, err := os.ReadFile(filepath.Join(cmd.Args[len(cmd.Args)-1], check.ReportFile))
-		require.NoError(t, err)
-		require.Contains(t, string(page), "It ended early: interrupt signal received.")
-		require.Equal(t, 1, strings.Count(string(page), "that were asked for are missing"))
-		require.Contains(t, string(rest), "with --resume --out "+cmd.Args[len(cmd.Args)-1]+" goes on with it.")
-	}
+	var exit *cli.ExitError
+	require.ErrorAs(t, outcome(&chaos.Suite{Verdict: chaos.Pass}, chaos.ErrEnvironment), &exit)
+	require.Equal(t, cli.ExitNotReady, exit.Code)
+	require.ErrorIs(t, outcome(&chaos.Suite{Verdict: chaos.Pass}, context.Canceled), context.Canceled)
 }
 
 func TestMain(m *testing.M) {
@@ -151,7 +104,6 @@ func TestUsage_Is64(t *testing.T) {
 	for says, args := range map[string]string{
 		"--duration and --seeds exclude each other": "run --duration 1m --seeds 2",
 		"--scenario is empty":                       "run --scenario=",
-		"--resume needs --out":                      "run --resume",
 		"list takes one of scenarios or groups":     "list nothing",
 	} {
 		got := fencectl(t, strings.Fields(args)...)

@@ -9,13 +9,11 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -71,8 +69,7 @@ func failed(err error) error {
 	return err
 }
 
-// WriteTable writes a table without lines, so that awk can read it. One that is too wide for a terminal becomes a block
-// of lines "heading: cell" for each row. A table without rows is nothing at all.
+// WriteTable writes a table without lines, so that awk can read it. A table without rows is nothing at all.
 //
 // The columns are the fields of a row, which is a struct, under the names
 // that they have in JSON, or a tag "column" gives, which may also say that a time is shown as an "age", a number as
@@ -82,39 +79,20 @@ func WriteTable[R any](w io.Writer, rows []R) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	names, _ := columns(rows[0])
-	var table, blocks strings.Builder
-	for i, name := range names {
-		names[i] = strings.ReplaceAll(name, "_", " ")
-	}
-	table.WriteString(strings.ToUpper(strings.Join(names, "\t")) + "\n")
-	for n, row := range rows {
-		_, cells := columns(row)
-		if n > 0 {
-			blocks.WriteString("\n")
-		}
-		for i, cell := range cells {
-			cells[i] = shown(cell)
-			blocks.WriteString(names[i] + ":\t" + cells[i] + "\n")
-		}
-		table.WriteString(strings.Join(cells, "\t") + "\n")
-	}
-	width := TerminalWidth(w)
-	text := aligned(table.String())
-	if tooWide := func(line string) bool { return utf8.RuneCountInString(line) > width }; width > 0 && slices.ContainsFunc(strings.Split(text, "\n"), tooWide) {
-		text = aligned(blocks.String())
-	}
-	_, err := io.WriteString(w, text)
-	return failed(err)
-}
-
-// aligned puts the cells of lines, which tabs separate, below each other.
-func aligned(lines string) string {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = io.WriteString(t, lines)
+	names, _ := columns(rows[0])
+	fmt.Fprintln(t, strings.ToUpper(strings.ReplaceAll(strings.Join(names, "\t"), "_", " ")))
+	for _, row := range rows {
+		_, cells := columns(row)
+		for i, cell := range cells {
+			cells[i] = shown(cell)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
 	_ = t.Flush() // to a Builder nothing fails
-	return b.String()
+	_, err := io.WriteString(w, b.String())
+	return failed(err)
 }
 
 // shown returns a cell as a table shows it: what a terminal would obey instead of showing it is

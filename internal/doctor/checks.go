@@ -38,15 +38,12 @@ type check struct {
 
 var checks = []check{
 	{"whether etcd grants locks", needsEtcd, "", checkGrants},
-	{"etcd's members", needsEtcd, "", checkMembers},
 	{"etcd's authentication", needsEtcd, "", checkAuth},
-	{"the time to live that etcd grants", needsGrants, "", checkTTL},
 	{"lock keys", needsGrants, "", keys("/locks/", "lock-without-lease")},
 	{"void keys", needsGrants, "", keys("/void/", "void-without-lease")},
 
 	{"the server", needsDatabase, "", checkServer},
 	{"the server's settings", needsServer, "", query("settings")},
-	{"the lock table", needsServer, "", query("lock_table")},
 	{"standbys", needsServer, "pg_monitor", query("standbys")},
 	{"subscriptions", needsServer, "", query("subscriptions")},
 	{"open and prepared transactions", needsServer, "", checkTransactions},

@@ -8,16 +8,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-func TestVersions_BeforeTheRepairsAreOld(t *testing.T) {
-	t.Parallel()
-	for version, old := range map[string]bool{
-		"2.3.8": true, "3.4.40": true, "3.5.22": true, "3.5.23": false, "3.6.0": true, "3.6.4": true, "3.6.5": false, "3.7.0": false, "4.0.0": false,
-		"3.6.5-rc.1": false, "unknown": false,
-	} {
-		require.Equal(t, old, isOldEtcd(version), version)
-	}
-}
-
 func TestLoopback_IsWhatNoOtherMachineReaches(t *testing.T) {
 	t.Parallel()
 	for endpoint, local := range map[string]bool{

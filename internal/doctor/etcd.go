@@ -43,13 +43,14 @@ func checkGrants(ctx context.Context, s *target) (_ []Finding, err error) {
 		fence.Denied: "etcd-denied", fence.Limited: "etcd-limits-low", fence.Proxied: "etcd-proxied",
 		fence.InvalidEpoch: "epoch-key-invalid", fence.Unreachable: "etcd-unreachable", fence.Imitated: "etcd-imitated",
 	}[away.Reason]
-	l.noEpoch, l.proxied, l.silent = away.Reason == fence.InvalidEpoch, away.Reason == fence.Proxied, away.Reason == fence.Unreachable
-	l.readable = l.noEpoch || l.proxied || away.Reason == fence.NoSpace
+	l.noEpoch, l.silent = away.Reason == fence.InvalidEpoch, away.Reason == fence.Unreachable
+	l.readable = l.noEpoch || away.Reason == fence.NoSpace || away.Reason == fence.Proxied
 	switch {
 	case id != "":
 		return []Finding{l.found(id, facts{"cause": away.Err})}, nil
 	case away.Reason == fence.NoSpace:
-		return nil, nil // checkMembers has its fix
+		now, err := l.inspector.Epoch(ctx)
+		return []Finding{l.found("etcd-full", facts{"cause": away.Err, "revision": now.Revision})}, err
 	}
 	return nil, err
 }
@@ -93,28 +94,6 @@ func isLoopback(endpoint string) bool {
 	}
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
-}
-
-// checkTTL asks for a lease, and revokes it. Where that fails the lease ends by itself.
-func checkTTL(ctx context.Context, s *target) ([]Finding, error) {
-	l := s.etcd
-	request, cancel := l.within(ctx)
-	defer cancel()
-	asked := int64(l.TTL / time.Second)
-	lease, err := l.Client.Grant(request, asked)
-	if errors.Is(err, rpctypes.ErrNoSpace) {
-		return nil, nil // checkMembers says so
-	}
-	if err != nil {
-		return nil, err
-	}
-	if _, err := l.Client.Revoke(request, lease.ID); err != nil {
-		return nil, fmt.Errorf("the lease that was asked for is not revoked, and ends in %d s: %w", lease.TTL, err)
-	}
-	if lease.TTL <= asked {
-		return nil, nil
-	}
-	return []Finding{l.found("etcd-ttl-raised", facts{"asked": l.TTL, "granted": time.Duration(lease.TTL) * time.Second})}, nil
 }
 
 // keys looks for keys that never expire, and for locks of an epoch that is over.

@@ -9,8 +9,7 @@
 //
 // # Invariants
 //
-//   - Nothing is changed. The one thing written is a lease in etcd, to see the time to live that
-//     etcd grants; it is revoked at once. All SQL runs in read-only transactions.
+//   - Nothing is changed. All SQL runs in read-only transactions.
 //   - What could not be examined, also because a limit ended the check, is a finding (not-checked).
 //   - No statement waits for a lock for longer than a second or runs for longer than
 //     Limits.Statement. The comparison of fences with their history begins no page after Limits.Scan.
@@ -18,15 +17,14 @@
 // # What is not promised
 //
 // The examination is no audit: it compares each fence with the ends of its history, and verifies no
-// hashes. It can't see what only the services know, such as the settings of their etcd clients.
+// hashes. It can't see what only the services know, such as the settings of their etcd clients, and leaves what
+// watches etcd and Postgres for any service to what does that: members, space, the server's table of locks.
 package doctor
 
 import (
 	"context"
 	"slices"
 	"sync"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Report is the outcome of an examination.
@@ -43,7 +41,7 @@ func Examine(ctx context.Context, etcd *Etcd, databases []Database, limits Limit
 	var all sync.WaitGroup
 	var service *etcdServer
 	if etcd != nil {
-		service = &etcdServer{Etcd: *etcd, limits: limits, statuses: map[string]*clientv3.StatusResponse{}, examined: make(chan struct{})}
+		service = &etcdServer{Etcd: *etcd, limits: limits, examined: make(chan struct{})}
 		defer service.close()
 		all.Go(func() {
 			defer close(service.examined)

@@ -41,7 +41,6 @@ func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 // refusals are a server's, or a pooler's, that have findings of their own, with the statement that ends them.
 var refusals = []struct{ code, says, id, run string }{
 	{"", "statement pooling", "pooler-statement-mode", ""},
-	{"53200", "", "lock-table-exhausted", ""}, // out of memory, which a full lock table is called, too
 	{"3D000", "", "database-missing", ""},
 	{"55000", "", "database-closed", "alter database {database|ident} allow_connections true;"},
 	{"42501", "", "database-closed", "grant connect on database {database|ident} to {user|ident};"},

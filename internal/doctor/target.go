@@ -22,7 +22,6 @@ type Etcd struct {
 	Client *clientv3.Client // nil if there is none because of Err
 	Err    error            // why there is no client
 	Prefix string           // etcd.Config.Prefix
-	TTL    time.Duration    // etcd.Config.TTL
 	// CertificateAuth means that the client has a certificate.
 	CertificateAuth bool
 }
@@ -76,12 +75,10 @@ type etcdServer struct {
 	limits    Limits
 	inspector *inspect.Inspector
 	locker    *etcd.Locker
-	statuses  map[string]*clientv3.StatusResponse // by address, of the members that answered
-	readable  bool                                // keys can be read
-	silent    bool                                // no majority answers
-	noEpoch   bool                                // the epoch key holds no epoch
-	proxied   bool                                // a proxy answers, also for members
-	examined  chan struct{}                       // closed when the checks of etcd alone were made
+	readable  bool          // keys can be read
+	silent    bool          // no majority answers
+	noEpoch   bool          // the epoch key holds no epoch
+	examined  chan struct{} // closed when the checks of etcd alone were made
 }
 
 func (l *etcdServer) within(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -1,7 +1,6 @@
 package fencectl
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,18 +19,16 @@ import (
 
 func newAudit() *cobra.Command {
 	d := &databaseFlags{timeout: time.Hour}
-	return connected(d, newCommand("audit", nil), newAuditVerify(d), newAuditExport(d), newAuditWhy(d), newAuditReport(d), newAuditAnchor(d),
-		newAuditKeygen(), newAuditProve())
+	return connected(d, newCommand("audit", nil), newAuditVerify(d), newAuditExport(d), newAuditWhy(d), newAuditReport(d), newAuditAnchor(d), newAuditKeygen())
 }
 
 type reviewed interface {
 	Text(w io.Writer, width int) error
-	HTML(w io.Writer) error
 }
 
-// askReview asks a review of the history, and writes the answer: also as HTML, unless html is "".
+// askReview asks a review of the history, and writes the answer.
 func askReview[R reviewed](
-	cmd *cobra.Command, d *databaseFlags, html string, q func(context.Context, *session, *review.Reader) (R, error),
+	cmd *cobra.Command, d *databaseFlags, q func(context.Context, *session, *review.Reader) (R, error),
 ) (R, error) {
 	answer, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (answer R, err error) {
 		reader, err := review.NewReader(db.Pool, d.schema)
@@ -40,12 +37,6 @@ func askReview[R reviewed](
 		}
 		return q(ctx, db, reader)
 	})
-	if err == nil && html != "" {
-		var b bytes.Buffer
-		if err = answer.HTML(&b); err == nil {
-			err = os.WriteFile(html, b.Bytes(), 0o644)
-		}
-	}
 	if err != nil {
 		return answer, err
 	}
@@ -57,13 +48,12 @@ func askReview[R reviewed](
 
 func newAuditWhy(d *databaseFlags) *cobra.Command {
 	var q review.Question
-	var html string
 	cmd := newCommand("audit why", func(cmd *cobra.Command, args []string) error {
 		q.Resource = args[0]
 		if err := validateQuestion(cmd, q); err != nil {
 			return err
 		}
-		x, err := askReview(cmd, d, html, func(ctx context.Context, db *session, r *review.Reader) (*review.Explanation, error) {
+		x, err := askReview(cmd, d, func(ctx context.Context, db *session, r *review.Reader) (*review.Explanation, error) {
 			x, err := r.Why(ctx, q)
 			if err == nil && !x.Found() {
 				err = d.requireKnown(ctx, db, q.Resource, false)
@@ -80,7 +70,6 @@ func newAuditWhy(d *databaseFlags) *cobra.Command {
 	flags.Int64Var((*int64)(&q.Token), "token", 0, "explain the latest rejection of this token, or what else became of it")
 	flags.StringVar(&q.OpID, "op-id", "", "explain what became of the operation with this id (guard.OpID)")
 	flags.Int64Var(&q.Position, "position", 0, "explain the entry at this position")
-	flags.StringVar(&html, "html", "", "also write the page to this file, as HTML")
 	cmd.MarkFlagsMutuallyExclusive(questions...)
 	return cmd
 }
@@ -99,12 +88,11 @@ func validateQuestion(cmd *cobra.Command, q review.Question) error {
 
 func newAuditReport(d *databaseFlags) *cobra.Command {
 	var p review.Period
-	var html string
 	cmd := newCommand("audit report", func(cmd *cobra.Command, _ []string) error {
 		if !p.From.Before(p.To) {
 			return cli.UsageErrorf("--until is %v, want it after --since, %v", cmd.Flag("until").Value, cmd.Flag("since").Value)
 		}
-		report, err := askReview(cmd, d, html, func(ctx context.Context, _ *session, r *review.Reader) (*review.Report, error) {
+		report, err := askReview(cmd, d, func(ctx context.Context, _ *session, r *review.Reader) (*review.Report, error) {
 			return r.Report(ctx, p)
 		})
 		if err != nil {
@@ -123,7 +111,6 @@ func newAuditReport(d *databaseFlags) *cobra.Command {
 	cmd.Flags().Var((*instant)(&p.From), "since", "not before this time")
 	cmd.Flags().Var((*instant)(&p.To), "until", "before this time")
 	cmd.Flags().StringVar(&p.Resources, "resource", "*", "only resources that match this, with * and ?")
-	cmd.Flags().StringVar(&html, "html", "", "also write the report to this file, as HTML")
 	requireFlags(cmd, "since", "until")
 	return cmd
 }

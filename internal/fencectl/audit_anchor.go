@@ -1,7 +1,6 @@
 package fencectl
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -279,53 +278,16 @@ func writeNew(path, text string, mode os.FileMode) error {
 	return nil
 }
 
-func newAuditProve() *cobra.Command {
-	var log, key, checkpoint string
-	cmd := newCommand("audit prove", func(cmd *cobra.Command, args []string) error {
-		proof, err := prove(args[0], log, key, cmp.Or(checkpoint, anchor.CheckpointFile(log)))
-		if err != nil {
-			return explainAnchor(err)
-		}
-		_, err = fmt.Fprint(cmd.OutOrStdout(), proof)
-		return err
-	})
-	cmd.Flags().StringVar(&log, "log", "", "the log; required")
-	cmd.Flags().StringVar(&key, "key", "", "the log's public key; required")
-	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "the checkpoint that covers the record; if not given, the log's last one")
-	requireFlags(cmd, "log", "key")
-	return cmd
-}
-
-func prove(resource, log, key, checkpoint string) (string, error) {
-	public, err := readKey(key, anchor.ParsePublicKey)
-	if err != nil {
-		return "", err
-	}
-	c, err := readAnchored(checkpoint, public, anchor.ParseCheckpoint)
-	if err != nil {
-		return "", err
-	}
-	file, err := os.Open(log)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	proof, err := anchor.Prove(file, c, resource)
-	if errors.Is(err, fence.ErrInvalid) {
-		err = &cli.ExitError{Code: cli.ExitInconclusive, Err: fmt.Errorf("%s covers no head of a resource %q", checkpoint, resource)}
-	}
-	return proof, err
-}
-
-func readAnchored[T any](path string, key note.Verifier, parse func(string, note.Verifier) (T, error)) (signed T, err error) {
+func readCheckpoint(path string, key note.Verifier) (*anchor.Checkpoint, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return signed, explainAnchor(err)
+		return nil, explainAnchor(err)
 	}
-	if signed, err = parse(string(text), key); err != nil {
+	c, err := anchor.ParseCheckpoint(string(text), key)
+	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
-	return signed, explainAnchor(err)
+	return c, explainAnchor(err)
 }
 
 func explainAnchor(err error) error {

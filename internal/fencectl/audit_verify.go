@@ -25,8 +25,7 @@ func newAuditVerify(d *databaseFlags) *cobra.Command {
 	flags.StringArrayVar(&a.exports, "export", nil, "verify this export instead of a database; - is stdin; may be given again, in any order")
 	flags.StringVar(&a.log, "log", "", "the history must contain what was recorded in this log of \"audit anchor\"")
 	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again; records after the last of them don't count (default the log's last)")
-	flags.StringArrayVar(&a.proofs, "proof", nil, "the history must contain what is in this proof of \"audit prove\"; may be given again")
-	flags.StringVar(&a.key, "key", "", "the public key of log and proofs, a .pub file")
+	flags.StringVar(&a.key, "key", "", "the public key of the log, a .pub file")
 	return cmd
 }
 
@@ -37,7 +36,6 @@ type auditVerify struct {
 	log         string
 	key         string
 	checkpoints []string
-	proofs      []string
 }
 
 func (a *auditVerify) run(cmd *cobra.Command) (err error) {
@@ -124,31 +122,21 @@ func (a *auditVerify) verifyExports(ctx context.Context, stdin io.Reader) (audit
 	return audit.VerifyExports(ctx, a.what, readers...)
 }
 
-func (a *auditVerify) known() (heads []audit.Head, err error) {
+func (a *auditVerify) known() ([]audit.Head, error) {
 	switch {
 	case a.log == "" && len(a.checkpoints) > 0:
 		return nil, cli.UsageErrorf("--checkpoint belongs to a log: give --log as well")
-	case a.log == "" && len(a.proofs) == 0 && a.key != "":
-		return nil, cli.UsageErrorf("--key belongs to a log or a proof: give --log or --proof as well")
-	case a.log == "" && len(a.proofs) == 0:
+	case a.log == "" && a.key != "":
+		return nil, cli.UsageErrorf("--key belongs to a log: give --log as well")
+	case a.log == "":
 		return nil, nil
 	}
 	key, err := readKey(a.key, anchor.ParsePublicKey)
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range a.proofs {
-		head, err := readAnchored(path, key, anchor.ParseProof)
-		if err != nil {
-			return nil, err
-		}
-		heads = append(heads, head)
-	}
-	if a.log == "" {
-		return heads, nil
-	}
-	logged, err := a.loggedHeads(key)
-	return append(heads, logged...), explainAnchor(err)
+	heads, err := a.loggedHeads(key)
+	return heads, explainAnchor(err)
 }
 
 func (a *auditVerify) loggedHeads(key note.Verifier) ([]audit.Head, error) {
@@ -158,7 +146,7 @@ func (a *auditVerify) loggedHeads(key note.Verifier) ([]audit.Head, error) {
 	}
 	var checkpoints []*anchor.Checkpoint
 	for _, path := range paths {
-		c, err := readAnchored(path, key, anchor.ParseCheckpoint)
+		c, err := readCheckpoint(path, key)
 		if err != nil {
 			return nil, err
 		}

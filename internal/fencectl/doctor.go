@@ -1,7 +1,6 @@
 package fencectl
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,6 @@ import (
 type doctorFlags struct {
 	etcd      lockFlags
 	databases databasesFlags
-	ttl       time.Duration
 	ignore    []string
 	quiet     bool
 }
@@ -33,7 +31,6 @@ type doctorFlags struct {
 func newDoctor(reached lockFlags) *cobra.Command {
 	d := &doctorFlags{etcd: reached, databases: databasesFlags{databaseFlags: databaseFlags{timeout: 2 * time.Minute}}}
 	cmd := newCommand("doctor", func(cmd *cobra.Command, _ []string) error { return d.run(cmd) })
-	cmd.Flags().DurationVar(&d.ttl, "ttl", 10*time.Second, "etcd.Config.TTL of the services, in whole seconds")
 	cmd.Flags().StringSliceVar(&d.ignore, "ignore", nil, "IDs of findings to leave out, separated by commas")
 	cmd.Flags().BoolVarP(&d.quiet, "quiet", "q", false, "print findings and nothing else")
 	return connected(d, cmd)
@@ -44,20 +41,13 @@ func (d *doctorFlags) register(flags *pflag.FlagSet) {
 	d.databases.register(flags)
 }
 
-func validateTTL(ttl time.Duration) error {
-	if ttl < time.Second || ttl%time.Second != 0 {
-		return cli.UsageErrorf("--ttl is %v, want whole seconds, from 1s", ttl)
-	}
-	return nil
-}
-
 func (d *doctorFlags) validate(cmd *cobra.Command, args []string) error {
 	for _, id := range d.ignore {
 		if !slices.Contains(doctor.IDs(), id) {
 			return cli.UsageErrorf("--ignore: no finding has the ID %q", id)
 		}
 	}
-	if err := cmp.Or(validateTTL(d.ttl), d.databases.validate(cmd, args)); err != nil {
+	if err := d.databases.validate(cmd, args); err != nil {
 		return err
 	}
 	return d.etcd.choose(cmd, len(d.databases.urls) > 0)
@@ -132,7 +122,7 @@ func (d *doctorFlags) openEtcd(ctx context.Context) (*doctor.Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	service := &doctor.Etcd{Prefix: d.etcd.prefix, TTL: d.ttl, CertificateAuth: d.etcd.cert != ""}
+	service := &doctor.Etcd{Prefix: d.etcd.prefix, CertificateAuth: d.etcd.cert != ""}
 	client, err := d.etcd.open(ctx, config)
 	if err == nil {
 		if _, err := inspect.New(client, d.etcd.prefix, inspectTimeout); err != nil {

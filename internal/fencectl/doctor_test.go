@@ -90,7 +90,6 @@ func (i *installation) findsPatroni() {
 func TestDoctor_MistakesAreUsageErrors(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{
-		"--ttl 1500ms":        "--ttl is 1.5s, want whole seconds",
 		"--ignore no-such":    `no finding has the ID "no-such"`,
 		"--schema ":           "--schema is empty",
 		"--etcd-prefix a/":    "ends in a slash",

@@ -190,8 +190,8 @@ type epochBump struct {
 	trust  epoch.Side
 	dryRun bool
 
-	begun bool     // this attempt has begun to write
-	done  []string // what it has written, after what attempts before it have
+	begun bool     // it has begun to write
+	done  []string // what it has written
 }
 
 func newEpochBump(e *epochFlags) *cobra.Command {
@@ -209,21 +209,13 @@ func newEpochBump(e *epochFlags) *cobra.Command {
 	return cmd
 }
 
-const maxBumps = 10
-
-var errChanged = errors.New("the epoch has changed since it was read, by another bump")
+var errChanged = errors.New("the epoch has changed since it was read, by another bump: look at it (epoch show), and run this one again if need be")
 
 func (b *epochBump) run(cmd *cobra.Command) error {
 	before, target, err := b.bump(cmd.Context())
-	for n := 1; errors.Is(err, errChanged) && n < maxBumps; n++ {
-		before, target, err = b.bump(cmd.Context())
-	}
 	switch {
-	case err != nil && !b.begun && len(b.done) == 0:
-		return fmt.Errorf("%w\nNothing was written", err)
 	case err != nil && !b.begun:
-		return fmt.Errorf("%w\nAnother bump interfered. Before, this one had set the epoch to %s. "+
-			"Until a bump succeeds, claims there may be rejected (epoch behind)", err, strings.Join(b.done, ", "))
+		return fmt.Errorf("%w\nNothing was written", err)
 	case err != nil && len(b.done) == 0:
 		return fmt.Errorf("%w\nThis write may have taken effect, and no other was made: run the same command again", err)
 	case err != nil:
@@ -250,7 +242,6 @@ func (b *epochBump) run(cmd *cobra.Command) error {
 
 // bump writes nothing unless it may write everywhere.
 func (b *epochBump) bump(ctx context.Context) (s epoch.State, target int64, err error) {
-	b.begun = false
 	if s, err = b.read(ctx); err != nil {
 		return s, 0, err
 	}
@@ -268,14 +259,13 @@ func (b *epochBump) bump(ctx context.Context) (s epoch.State, target int64, err 
 // write raises the databases before etcd: an epoch that is in etcd alone would be lost by the next
 // restore of etcd, and issued a second time.
 func (b *epochBump) write(ctx context.Context, s epoch.State, raise epoch.Raise, dry bool) error {
-	before := len(b.done)
 	err := b.databases.each(ctx, func(ctx context.Context, i int, db *session) error {
 		raised, err := raise.Apply(ctx, db.Pool, b.databases.schema, dry)
-		if err == nil && !raised { // unless this attempt has raised it by another URL
+		if err == nil && !raised { // unless it was raised by another URL
 			var now epoch.Database
 			now, err = b.readDatabase(ctx, db)
 			now.Raised.Role, now.Raised.At = "", time.Time{}
-			if err == nil && (len(b.done) == before || now.Raised != raise) {
+			if err == nil && (len(b.done) == 0 || now.Raised != raise) {
 				err = errChanged
 			}
 		}

@@ -76,8 +76,8 @@ func (x *execFlags) validate(cmd *cobra.Command, args []string) error {
 	} else if x.wait < 0 {
 		return cli.UsageErrorf("--wait is %v, want 0s or more", x.wait)
 	}
-	if err := validateTTL(x.ttl); err != nil {
-		return err
+	if x.ttl < time.Second || x.ttl%time.Second != 0 {
+		return cli.UsageErrorf("--ttl is %v, want whole seconds, from 1s", x.ttl)
 	}
 	if !changed("kill-after") {
 		x.killAfter = x.ttl / 5

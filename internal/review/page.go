@@ -1,11 +1,9 @@
 package review
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"fmt"
-	html "html/template"
 	"io"
 	"regexp"
 	"strings"
@@ -20,9 +18,6 @@ var reportSentences string
 
 //go:embed why.tmpl
 var whySentences string
-
-//go:embed page.html
-var pageSource string
 
 var words = template.FuncMap{
 	"clock": clock, "minutes": minutes, "list": list, "lasting": lasting, "counted": counted,
@@ -130,7 +125,7 @@ func list(all []string) string {
 const footnote = "Times are those of the database's clock, in UTC; that of a write is from just before its commit. " +
 	"The record is reported as it is; \"fencectl audit verify\" shows whether anyone has changed it."
 
-// page is what both a text and a page of HTML have, as far as there is any.
+// page is an answer as far as there is any.
 type page struct {
 	Title, Conclusion string
 	Facts             []Fact
@@ -156,16 +151,6 @@ func (p page) text(w io.Writer, width int) error {
 		fmt.Fprintf(&b, "\n%s\n", wrap(p.Footnote, width, ""))
 	}
 	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// html writes p as a page that needs nothing else: no script, no other file.
-func (p page) html(w io.Writer) error {
-	var b bytes.Buffer
-	if err := pages.Execute(&b, p); err != nil {
-		return fmt.Errorf("review: %w", err)
-	}
-	_, err := w.Write(b.Bytes())
 	return err
 }
 
@@ -232,7 +217,7 @@ func wrap(text string, width int, indent string) string {
 	return b.String()
 }
 
-// visible replaces what a terminal or a browser would obey instead of showing, such as line breaks
+// visible replaces what a terminal would obey instead of showing, such as line breaks
 // and those that reverse the direction of text.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
@@ -242,5 +227,3 @@ func visible(text string) string {
 		return r
 	}, text)
 }
-
-var pages = html.Must(html.New("").Funcs(html.FuncMap{"visible": visible, "clock": clock}).Parse(pageSource))

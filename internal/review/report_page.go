@@ -23,9 +23,6 @@ type row struct {
 	Text     string
 }
 
-// More is how many rows aren't in the list.
-func (s section) More() int64 { return s.total - int64(len(s.Rows)) }
-
 // sectionOf tells of each thing in all by the sentence for its kind.
 func sectionOf[T any](title, kind string, total int64, all []T, about func(*T) (resource string, at *time.Time)) (s section, err error) {
 	s = section{Title: title, total: total}
@@ -71,19 +68,6 @@ func (report *Report) Text(w io.Writer, width int) error {
 		return err
 	}
 	return p.text(w, width)
-}
-
-// HTML writes the report as a page.
-func (report *Report) HTML(w io.Writer) error {
-	p, err := report.page()
-	if err != nil {
-		return err
-	}
-	if p.Title, err = sentence("report title", report); err != nil {
-		return err
-	}
-	p.Footnote = footnote
-	return p.html(w)
 }
 
 func (report *Report) page() (p page, err error) {

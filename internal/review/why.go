@@ -58,9 +58,6 @@ func (x *Explanation) Found() bool { return x.Rejection != nil || x.Entry != nil
 // Text writes x with lines of at most width characters, as far as words allow.
 func (x *Explanation) Text(w io.Writer, width int) error { return x.page().text(w, width) }
 
-// HTML writes x as a page.
-func (x *Explanation) HTML(w io.Writer) error { return x.page().html(w) }
-
 func (x *Explanation) page() page {
 	p := page{Title: x.Title, Conclusion: x.Conclusion, Facts: x.Facts, Footnote: footnote}
 	last, oneDay := int64(0), true

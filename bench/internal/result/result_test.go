@@ -21,25 +21,6 @@ func TestRatios_CompareWithinARound(t *testing.T) {
 	require.ElementsMatch(t, []float64{0.5, 4}, Ratios(values, baseline))
 }
 
-// Over as many rounds as there are contenders each has every place once.
-func TestRotated_GivesEachEveryPlace(t *testing.T) {
-	items := []string{"a", "b", "c"}
-	places := map[string][]int{}
-	for round := range items {
-		order := Rotated(items, round)
-		require.ElementsMatch(t, items, order)
-		for place, item := range order {
-			places[item] = append(places[item], place)
-		}
-	}
-	for _, item := range items {
-		require.ElementsMatch(t, []int{0, 1, 2}, places[item])
-	}
-	require.Equal(t, Rotated(items, 0), Rotated(items, 3))
-	require.Equal(t, []string{"a", "b", "c"}, items)
-	require.Empty(t, Rotated([]string(nil), 1))
-}
-
 func TestPercentile_IsTheNearestRank(t *testing.T) {
 	require.Zero(t, Percentile(nil, 99))
 	times := make([]time.Duration, 200)

@@ -1,11 +1,8 @@
 package check
 
 import (
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -242,45 +239,6 @@ func writeJSON(path string, value any) error {
 	}
 	if err != nil {
 		return fmt.Errorf("chaos: saving a result: %w", err)
-	}
-	return nil
-}
-
-// LoadSuite reads a suite's file and its complete runs, in the order in which they started. It fails with
-// fs.ErrNotExist if there is neither.
-func LoadSuite(dir string) (*Suite, error) {
-	suite := &Suite{}
-	err := readJSON(filepath.Join(dir, ResultFile), suite)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	files, globErr := fs.Glob(os.DirFS(dir), "*/*/*/"+ResultFile)
-	if globErr != nil || err != nil && len(files) == 0 {
-		return nil, errors.Join(globErr, err)
-	}
-	for _, file := range files {
-		run := Run{}
-		if err := readJSON(filepath.Join(dir, file), &run); err != nil {
-			return nil, err
-		}
-		if run.Scenario == "" {
-			return nil, fmt.Errorf("chaos: %s is no run of a suite", file)
-		}
-		suite.Runs = append(suite.Runs, run)
-	}
-	slices.SortStableFunc(suite.Runs, func(a, b Run) int {
-		return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Dir, b.Dir))
-	})
-	return suite, nil
-}
-
-func readJSON(path string, into any) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("chaos: %s: %w", path, err)
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"syscall"
 
 	"github.com/fencekit/fencekit/internal/pause"
 	"github.com/fencekit/fencekit/internal/testenv/child"
@@ -74,9 +73,6 @@ func (w *Worker) Stopped() (bool, error) { return pause.Stopped(w.process.Pid())
 
 // Resume lets a stopped worker go on.
 func (w *Worker) Resume() error { return w.process.Resume() }
-
-// Kill ends the worker, a stopped one too. It doesn't wait for the end.
-func (w *Worker) Kill() error { return w.process.Signal(syscall.SIGKILL) }
 
 // Tell gives a live worker a command.
 func (w *Worker) Tell(command string) error {

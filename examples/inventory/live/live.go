@@ -1,5 +1,5 @@
-// Package live serves a page to look at: workers that sell one product, which can be stopped, killed and cut off,
-// with the fence and without. They are those of package demo.
+// Package live serves a page to look at: workers that sell one product, which can be stopped, with the
+// fence and without. They are those of package demo.
 package live
 
 import (

@@ -120,32 +120,6 @@ func (v *visitor) sold() (sum int) {
 	return sum
 }
 
-func TestPage_KillsStartsAndCutsOff(t *testing.T) {
-	t.Parallel()
-	page := try(t)
-	v := &visitor{t: t, page: page}
-	v.connect()
-	v.await("it sells", func() bool { return v.lane("worker-b").Sold > 0 })
-	require.Equal(t, http.StatusNoContent, v.press("kill", "worker-b"))
-	v.await("killed", func() bool { return v.lane("worker-b").Status == "killed" })
-	require.Equal(t, http.StatusConflict, v.press("pause", "worker-b"))
-	require.Equal(t, http.StatusConflict, v.press("pause", "nobody"))
-	token := v.lane("worker-b").Token
-	require.Equal(t, http.StatusNoContent, v.press("start", "worker-b"))
-	v.await("it claims again", func() bool { return v.lane("worker-b").Token > token })
-
-	require.Equal(t, http.StatusNoContent, v.press("cut", "worker-c"))
-	v.await("cut off, it has no lock", func() bool { return v.lane("worker-c").Cut && v.lane("worker-c").Lock == "" })
-	token = v.lane("worker-c").Token
-	before := v.sold()
-	v.await("the others sell on", func() bool { return v.sold() >= before+8 })
-	require.Equal(t, token, v.lane("worker-c").Token)
-	require.Equal(t, http.StatusNoContent, v.press("mend", "worker-c"))
-	v.await("it claims again", func() bool { return v.lane("worker-c").Token > token })
-	require.Equal(t, http.StatusNoContent, v.press("fence-on", "all"))
-	v.await("new stock", func() bool { return v.sold() < 10 && v.state.Fenced })
-}
-
 // The page's buttons work meanwhile.
 func TestPage_SaysWhatDoesNotAnswer_AndGoesOn(t *testing.T) {
 	t.Parallel()
@@ -165,9 +139,11 @@ func TestPage_SaysWhatDoesNotAnswer_AndGoesOn(t *testing.T) {
 		v.await("it sells", func() bool { return v.sold() > 0 })
 		require.NoError(t, etcd.Pause())
 		v.await("etcd doesn't answer", func() bool { return v.state.Trouble != "" })
-		require.Equal(t, http.StatusNoContent, v.press("kill", "worker-a"))
-		v.await("killed", func() bool { return v.lane("worker-a").Status == "killed" })
+		require.Equal(t, http.StatusNoContent, v.press("pause", "worker-a"))
+		require.Equal(t, http.StatusConflict, v.press("resume", "nobody"))
 		require.NoError(t, etcd.Resume())
+		v.await("stopped", func() bool { return v.lane("worker-a").Status == "stopped" })
+		require.Equal(t, http.StatusConflict, v.press("pause", "worker-a"))
 		before := v.sold()
 		v.await("it sells again", func() bool { return v.state.Trouble == "" && v.sold() > before })
 		v.close()

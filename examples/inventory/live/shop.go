@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/fencekit/fencekit/examples/inventory/demo"
 	"github.com/fencekit/fencekit/examples/inventory/service"
 	"github.com/fencekit/fencekit/fence/etcd/inspect"
-	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
@@ -75,8 +73,7 @@ type lot struct {
 // lane is what the page shows of one worker.
 type lane struct {
 	Name     string `json:"name"`
-	Status   string `json:"status"` // selling, told (to stop), stopped, ending (it is killed), or killed
-	Cut      bool   `json:"cut"`    // from etcd
+	Status   string `json:"status"` // selling, told (to stop), stopped, or ended
 	Token    int64  `json:"token"`  // of its latest lock
 	Lock     string `json:"lock"`   // held, waiting, or empty: as etcd has it
 	Lease    int    `json:"lease"`  // seconds, if there is a lock
@@ -85,10 +82,8 @@ type lane struct {
 	Note     string `json:"note"`
 	NoteKind string `json:"noteKind"` // as entry.Kind, or failed
 
-	worker *demo.Worker // nil once killed
-	link   *netfault.Link
-	mend   func() // nil unless cut off
-	late   bool   // it runs on after a pause, and hasn't written yet
+	worker *demo.Worker
+	late   bool // it runs on after a pause, and hasn't written yet
 }
 
 // entry is a line of the log.
@@ -136,10 +131,6 @@ func (r *round) play(ctx context.Context, client *clientv3.Client, dsn string) (
 	defer r.end() // kills the workers, a stopped one too
 	for _, name := range []string{"worker-a", "worker-b", "worker-c"} {
 		l := &lane{Name: name}
-		if l.link, err = netfault.New(strings.TrimPrefix(r.etcd.Endpoint(), "http://")); err != nil {
-			return err
-		}
-		defer l.link.Close()
 		r.Lanes = append(r.Lanes, l)
 		if err := r.start(l); err != nil {
 			return err
@@ -170,12 +161,12 @@ func (r *round) play(ctx context.Context, client *clientv3.Client, dsn string) (
 
 func (r *round) start(l *lane) error {
 	w, err := demo.StartWorker(r.ctx, demo.WorkerConfig{
-		Name: l.Name, Endpoint: "http://" + l.link.Addr(), DSN: r.dsn, Prefix: r.prefix, Fenced: r.Fenced, Live: true,
+		Name: l.Name, Endpoint: r.etcd.Endpoint(), DSN: r.dsn, Prefix: r.prefix, Fenced: r.Fenced, Live: true,
 	})
 	if err != nil {
 		return err
 	}
-	l.worker, l.Status, l.Note, l.NoteKind = w, "selling", "", ""
+	l.worker, l.Status = w, "selling"
 	call := func(f func(*round)) {
 		select {
 		case r.calls <- f:
@@ -187,10 +178,8 @@ func (r *round) start(l *lane) error {
 			call(func(*round) { r.hear(l, e) })
 		}
 		call(func(*round) {
-			if l.Status != "ending" {
-				r.tell("fault", l, "ended: %v", w.Err)
-			}
-			l.worker, l.Status, l.late = nil, "killed", false
+			r.tell("fault", l, "ended: %v", w.Err)
+			l.Status = "ended"
 		})
 	})
 	return nil
@@ -265,22 +254,6 @@ func (r *round) act(do, worker string) error {
 		l.Status, l.late = "selling", true
 		r.tell("fault", l, "runs on (SIGCONT)")
 		return l.worker.Resume()
-	case do == "kill" && l.worker != nil && l.Status != "ending":
-		l.Status = "ending"
-		r.tell("fault", l, "is killed (SIGKILL)")
-		return l.worker.Kill()
-	case do == "start" && l.worker == nil:
-		r.tell("fault", l, "is started")
-		return r.start(l)
-	case do == "cut" && !l.Cut:
-		l.Cut, l.mend = true, l.link.Cut(netfault.ToServer, netfault.ToClient)
-		r.tell("fault", l, "is cut off from etcd")
-		return nil
-	case do == "mend" && l.Cut:
-		l.mend()
-		l.Cut = false
-		r.tell("fault", l, "reaches etcd again")
-		return nil
 	}
 	return errors.New("not now: the page shows what has changed")
 }
@@ -316,9 +289,7 @@ func (r *round) hear(l *lane, e demo.Event) {
 		}
 	case demo.EventFailed:
 		l.late = false
-		if !l.Cut { // of that the page says more
-			l.NoteKind, l.Note = "failed", "failed, and tries again: "+e.Error
-		}
+		l.NoteKind, l.Note = "failed", "failed, and tries again: "+e.Error
 	}
 }
 

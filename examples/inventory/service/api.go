@@ -20,17 +20,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guardhttp"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // api answers HTTP requests.
 type api struct {
 	guard  *guard.Guard[pgx.Tx]
-	locker fencekit.Locker
-	store  *postgres.Store
 	pool   *pgxpool.Pool
 	log    *slog.Logger
 	decide Decision // how an order is served
@@ -38,7 +34,6 @@ type api struct {
 	metrics *prometheus.Registry
 
 	requestTimeout time.Duration // bounds the wait for a turn and the run; COMMIT has bounds of its own (guard.Config)
-	readTimeout    time.Duration // bounds each read of the database, and each question whether a server is there
 }
 
 type handler func(w http.ResponseWriter, r *http.Request) error
@@ -46,7 +41,6 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 func (a *api) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]handler{
-		"GET /v1/skus":               a.listSKUs,
 		"POST /v1/skus/{sku}/deduct": a.deduct,
 		"GET /healthz":               healthz,
 		"GET /readyz":                a.readyz,
@@ -68,7 +62,6 @@ type problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 	*shortage
-	Away []string `json:"away,omitempty"` // what can't be used
 }
 
 type shortage struct {

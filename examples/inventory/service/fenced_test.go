@@ -22,7 +22,7 @@ func TestDeduct_IsFenced(t *testing.T) {
 	store, err := postgres.NewStore(pool, nil)
 	require.NoError(t, err)
 	deduct := func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
-		a := &api{guard: h.Guard, pool: pool, decide: OldestFirst, requestTimeout: patience, readTimeout: patience}
+		a := &api{guard: h.Guard, pool: pool, decide: OldestFirst, requestTimeout: patience}
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/skus/"+SKU+"/deduct", strings.NewReader(`{"qty":2}`))
 		r.SetPathValue("sku", SKU)
 		r.Header = http.Header{"Content-Type": {"application/json"}, keyHeader: {"key"}}

@@ -31,7 +31,6 @@ type Config struct {
 	Name     string // of this server in the history
 	TTL      time.Duration
 	Request  time.Duration // bounds a deduction before its COMMIT
-	Read     time.Duration // bounds a read of the database
 	Stop     time.Duration // bounds what runs after a signal to stop
 
 	resolveTimeout time.Duration // guard.Config's
@@ -48,12 +47,11 @@ func ParseServe(args []string) (Config, error) {
 	flags.StringVar(&cfg.Name, "name", "", "label of this server in the history (default its host and process id)")
 	flags.DurationVar(&cfg.TTL, "ttl", 10*time.Second, "for how long the locks of a server that died are kept")
 	flags.DurationVar(&cfg.Request, "request-timeout", 10*time.Second, "for how long a deduction may wait and run before its COMMIT")
-	flags.DurationVar(&cfg.Read, "read-timeout", 3*time.Second, "for how long a read of the database may take")
 	flags.DurationVar(&cfg.Stop, "stop-timeout", 20*time.Second, "for how long requests may go on after a signal to stop")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
-	if min(cfg.Request, cfg.Read, cfg.Stop) <= 0 {
+	if min(cfg.Request, cfg.Stop) <= 0 {
 		return cfg, errors.New("each -…-timeout has to be more than 0")
 	}
 	return cfg, errors.Join(noMore(flags), given(cfg.Postgres))
@@ -103,11 +101,11 @@ func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writ
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	a := &api{metrics: metrics, guard: c.guard.Guard, locker: c.guard.Locker, store: c.guard.Store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.Request, readTimeout: cfg.Read}
+	a := &api{metrics: metrics, guard: c.guard.Guard, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.Request}
 	server := newServer(a.handler(), cfg.Request, log)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	fmt.Fprintf(out, "serving on http://%s\ntry: curl -s http://%s/v1/skus (Ctrl-C ends this)\n", listener.Addr(), listener.Addr())
+	fmt.Fprintf(out, "serving on http://%s\n(Ctrl-C ends this)\n", listener.Addr())
 
 	select {
 	case err = <-failed: // such as: out of file descriptors

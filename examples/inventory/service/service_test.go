@@ -56,7 +56,7 @@ func stock100(t testing.TB, dsn string) *pgxpool.Pool {
 // config is that of a server on the servers that tests share.
 func config(t testing.TB, dsn string) Config {
 	t.Helper()
-	cfg, err := ParseServe([]string{"-listen", "127.0.0.1:0", "-ttl", "10s", "-prefix", t.Name(), "-request-timeout", "1m", "-read-timeout", "1m",
+	cfg, err := ParseServe([]string{"-listen", "127.0.0.1:0", "-ttl", "10s", "-prefix", t.Name(), "-request-timeout", "1m",
 		"-etcd", etcdserver.Shared(t).Endpoint(), "-postgres", dsn})
 	require.NoError(t, err)
 	return cfg

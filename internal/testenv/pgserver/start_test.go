@@ -2,8 +2,6 @@ package pgserver
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,53 +17,6 @@ func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// fakeServer is a directory with programs that say to be a version.
-func fakeServer(t *testing.T, dir, version string) string {
-	t.Helper()
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	script := fmt.Sprintf("#!/bin/sh\necho 'postgres (PostgreSQL) %s (Somewhere)'\n", version)
-	for _, name := range []string{"postgres", "initdb"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
-	}
-	return dir
-}
-
-func TestFindBinaries_TriesInTheDocumentedOrder(t *testing.T) {
-	root := t.TempDir()
-	onPath := fakeServer(t, filepath.Join(root, "onpath"), "16.1")
-	viaConfig := fakeServer(t, filepath.Join(root, "viaconfig"), "15.2")
-	config := filepath.Join(root, "config")
-	require.NoError(t, os.MkdirAll(config, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(config, "pg_config"), []byte("#!/bin/sh\necho "+viaConfig+"\n"), 0o755))
-	fakeServer(t, filepath.Join(root, "lib", "9", "bin"), "9.6.24")
-	newest := fakeServer(t, filepath.Join(root, "lib", "17", "bin"), "17.5")
-	broken := filepath.Join(root, "lib", "18", "bin")
-	require.NoError(t, os.MkdirAll(broken, 0o755))
-	links := filepath.Join(root, "links")
-	require.NoError(t, os.MkdirAll(links, 0o755))
-	require.NoError(t, os.Symlink(filepath.Join(onPath, "postgres"), filepath.Join(links, "postgres")))
-	places := []string{filepath.Join(root, "nowhere", "*"), filepath.Join(root, "lib", "*", "bin")}
-
-	for _, c := range []struct {
-		name, path, dir, version string
-	}{
-		{"PATH first, links followed", links + ":" + config, onPath, "16.1"},
-		{"then pg_config", config, viaConfig, "15.2"},
-		{"then the known places, newest first", root, newest, "17.5"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Setenv("PATH", c.path)
-			dir, version, err := findBinaries(testContext(t), places)
-			require.NoError(t, err)
-			require.Equal(t, []string{c.dir, c.version}, []string{dir, version})
-		})
-	}
-	t.Setenv("PATH", root)
-	_, _, err := findBinaries(testContext(t), []string{places[0], filepath.Join(root, "lib", "9", "bin")})
-	require.ErrorContains(t, err, "needed is 15 or later")
-	require.ErrorContains(t, err, places[0])
 }
 
 func TestStart_UsesTheDSNOrFails(t *testing.T) {
@@ -91,20 +42,6 @@ func TestStart_UsesTheDSNOrFails(t *testing.T) {
 		t.Setenv(DSNVar, no)
 		_, err = Start(ctx, nil)
 		require.ErrorContains(t, err, DSNVar+": want postgres://")
-	}
-}
-
-func TestStart_InterruptedSaysSo(t *testing.T) {
-	t.Setenv(DSNVar, "")
-	fakeDocker(t, "exit 1")
-	ctx, cancel := context.WithCancelCause(testContext(t))
-	interrupt := errors.New("interrupt")
-	cancel(interrupt)
-	for _, way := range []string{"", "local", "docker"} {
-		t.Setenv(wayVar, way)
-		_, err := Start(ctx, nil)
-		require.ErrorIs(t, err, interrupt)
-		require.NotErrorAs(t, err, new(*process.NotFoundError))
 	}
 }
 

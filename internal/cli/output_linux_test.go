@@ -40,10 +40,10 @@ func newTerminal(t *testing.T) (tty *os.File, lines func() []string) {
 	}
 }
 
-// narrowRow is a row of columns that no terminal has room for side by side.
-type narrowRow struct{ name, changes, story string }
+// row is a row of columns.
+type row struct{ name, changes, story string }
 
-func (r narrowRow) Columns() any {
+func (r row) Columns() any {
 	return struct{ Name, Changes, HandOverP99, Story string }{r.name, r.changes, "", r.story}
 }
 
@@ -59,52 +59,11 @@ func TestJSON_IsEscapedOnATerminalAlone(t *testing.T) {
 	require.Equal(t, "\"\\u001b[2J\u009b\"\n", file.String())
 }
 
-func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
-	t.Parallel()
-	rows := []narrowRow{
-		{strings.Repeat("n", 30), "1 -> 2", strings.Repeat("story", 20)},
-		{"b", "10 -> 20, 30 -> 40", "short"},
-	}
-	tty, lines := newTerminal(t)
-	require.NoError(t, cli.WriteTable(tty, rows))
-	require.Equal(t, []string{
-		"name:           " + strings.Repeat("n", 30),
-		"changes:        1 -> 2",
-		"hand over p99:  -",
-		"story:          " + rows[0].story,
-		"",
-		"name:           b",
-		"changes:        10 -> 20, 30 -> 40",
-		"hand over p99:  -",
-		"story:          short",
-		"",
-	}, lines())
-
-	var b strings.Builder
-	require.NoError(t, cli.WriteTable(&b, rows))
-	require.Len(t, strings.Split(b.String(), "\n"), 4, "stdout is no terminal: a line for each row")
-
-	tty, lines = newTerminal(t)
-	require.NoError(t, cli.WriteTable(tty, rows[1:]))
-	require.Equal(t, []string{
-		"NAME  CHANGES             HAND OVER P99  STORY",
-		"b     10 -> 20, 30 -> 40  -              short",
-		"",
-	}, lines())
-}
-
 // A cell stays in its place, whatever it has: a line break would forge a row, and a terminal obeys ESC.
 func TestTable_EscapesWhatATerminalWouldObey(t *testing.T) {
 	t.Parallel()
-	rows := []narrowRow{{"a\nb", "\x1b[2J größe", "\u202e\u0085\x00\\"}}
+	rows := []row{{"a\nb", "\x1b[2J größe", "\u202e\u0085\x00\\"}}
 	var b strings.Builder
 	require.NoError(t, cli.WriteTable(&b, rows))
 	require.Equal(t, "NAME  CHANGES        HAND OVER P99  STORY\n"+`a\nb  \x1b[2J größe  -              \u202e\u0085\x00\`+"\n", b.String())
-
-	rows[0].name = strings.Repeat("n", 100) + "\n"
-	tty, lines := newTerminal(t)
-	require.NoError(t, cli.WriteTable(tty, rows))
-	shown := lines()
-	require.NotContains(t, strings.Join(shown, ""), "\x1b[2J")
-	require.Contains(t, shown, `changes:        \x1b[2J größe`)
 }
