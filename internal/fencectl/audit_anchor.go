@@ -8,9 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
@@ -22,12 +20,11 @@ import (
 
 func newAuditAnchor(d *databaseFlags) *cobra.Command {
 	a := &anchoring{database: d}
-	cmd := newCommand("audit anchor", func(cmd *cobra.Command, _ []string) error { return a.start(cmd) })
+	cmd := newCommand("audit anchor", func(cmd *cobra.Command, _ []string) error { return a.run(cmd) })
 	flags := cmd.Flags()
 	flags.StringVar(&a.path, "log", "", "the log file; required")
 	flags.BoolVar(&a.begin, "begin", false, "in the first run: create the log, which must not exist")
 	flags.StringVar(&a.key, "key", "", "file with the log's private key, from \"audit keygen\"; required")
-	flags.DurationVar(&a.every, "every", 0, "keep running, and repeat at this interval")
 	requireFlags(cmd, "log", "key")
 	return cmd
 }
@@ -36,31 +33,7 @@ type anchoring struct {
 	database *databaseFlags
 	path     string
 	key      string
-	every    time.Duration
 	begin    bool
-
-	signer *anchor.Signer
-	log    *anchor.Log // open between runs; nil after an error
-}
-
-func (a *anchoring) start(cmd *cobra.Command) (err error) {
-	switch {
-	case a.every < 0 || cmd.Flags().Changed("every") && a.every == 0:
-		return cli.UsageErrorf("--every is %v, want more than 0, such as 1m", a.every)
-	case a.begin && a.every > 0:
-		return cli.UsageErrorf("--begin is for the first run of a log: run it once without --every")
-	}
-	if a.signer, err = readKey(a.key, anchor.ParseSigner); err != nil {
-		return err
-	}
-	if err := checkPrivate(a.key); err != nil {
-		return cli.UsageErrorf("--key: %w", err)
-	}
-	defer a.close()
-	if a.every == 0 {
-		return a.run(cmd)
-	}
-	return a.keepRunning(cmd)
 }
 
 func readKey[K any](path string, parse func(text string) (K, error)) (key K, err error) {
@@ -88,44 +61,16 @@ func checkPrivate(path string) error {
 		"if they may have, make a new key (fencectl audit keygen), and begin another log (--begin)", path, info.Mode().Perm())
 }
 
-// keepRunning repeats runs until it is interrupted. It prints violations and unavailable servers
-// and goes on. Violations decide the exit code; an interrupt without violations is a success.
-func (a *anchoring) keepRunning(cmd *cobra.Command) error {
-	ticker := time.NewTicker(a.every)
-	defer ticker.Stop()
-	var violated error
-	for {
-		err := a.run(cmd)
-		if cmd.Context().Err() != nil {
-			return violated
-		}
-		var coded *cli.ExitError
-		switch {
-		case err == nil:
-		case errors.As(err, &coded) && coded.Code == cli.ExitNotReady && !errors.Is(err, anchor.ErrInUse):
-			fmt.Fprintf(cmd.ErrOrStderr(), "fencectl: %v\n", err)
-		case errors.As(err, new(*violations)):
-			fmt.Fprintf(cmd.ErrOrStderr(), "fencectl: %v\n", err)
-			if violated == nil || coded.Code == cli.ExitViolated {
-				violated = err
-			}
-		default:
-			return err
-		}
-		select {
-		case <-cmd.Context().Done():
-			return violated
-		case <-ticker.C:
-		}
-	}
-}
-
 func (a *anchoring) run(cmd *cobra.Command) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), a.database.timeout)
-	defer cancel()
-	done, err := a.anchor(ctx)
+	signer, err := readKey(a.key, anchor.ParseSigner)
 	if err != nil {
-		a.close()
+		return err
+	}
+	if err := checkPrivate(a.key); err != nil {
+		return cli.UsageErrorf("--key: %w", err)
+	}
+	done, err := a.anchor(cmd.Context(), signer)
+	if err != nil {
 		return explainAnchor(err)
 	}
 	if err := a.write(cmd, done); err != nil {
@@ -140,38 +85,32 @@ func (a *anchoring) run(cmd *cobra.Command) error {
 	return nil
 }
 
-func (a *anchoring) anchor(ctx context.Context) (*anchor.Run, error) {
-	if err := a.open(); err != nil {
+func (a *anchoring) anchor(ctx context.Context, signer *anchor.Signer) (*anchor.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.database.timeout)
+	defer cancel()
+	log, err := a.open(signer)
+	if err != nil {
 		return nil, err
 	}
+	defer log.Close() // Anchor has synced the records and the checkpoint
 	return ask(ctx, a.database, func(ctx context.Context, db *session) (*anchor.Run, error) {
-		return a.log.Anchor(ctx, db.history)
+		return log.Anchor(ctx, db.history)
 	})
 }
 
-func (a *anchoring) open() (err error) {
-	if a.log != nil {
-		return nil
-	}
+func (a *anchoring) open(signer *anchor.Signer) (*anchor.Log, error) {
 	open := anchor.Open
 	if a.begin {
 		open = anchor.Create
 	}
-	a.log, err = open(a.path, a.signer)
+	log, err := open(a.path, signer)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !a.begin:
-		return fmt.Errorf("%w: restore the log, or begin one with --begin", err)
+		return nil, fmt.Errorf("%w: restore the log, or begin one with --begin", err)
 	case errors.Is(err, fs.ErrExist):
-		return cli.UsageErrorf("the log %s exists already: leave out --begin", a.path)
+		return nil, cli.UsageErrorf("the log %s exists already: leave out --begin", a.path)
 	}
-	return err
-}
-
-func (a *anchoring) close() {
-	if a.log != nil {
-		_ = a.log.Close() // Anchor has synced the records and the checkpoint
-		a.log = nil
-	}
+	return log, err
 }
 
 func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
@@ -182,9 +121,6 @@ func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
 	}
 	for _, head := range done.Unproven {
 		row.Unproven = append(row.Unproven, head.Resource)
-	}
-	if cli.AsJSON(cmd) { // of --every, runs follow
-		return cli.WriteLines(cmd.OutOrStdout(), slices.Values([]anchored{row}))
 	}
 	return cli.WriteOne(cmd, row)
 }

@@ -1,15 +1,12 @@
 package fencectl
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +18,6 @@ import (
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -55,18 +51,13 @@ func newAnchorFiles(t *testing.T) anchorFiles {
 	return f
 }
 
-// args are the arguments of "audit anchor".
-func (f anchorFiles) args(more ...string) []string {
-	return append([]string{"audit", "anchor", "--database-url", f.dsn, "--log", f.log, "--key", f.key}, more...)
-}
-
 // anchor anchors, and begins the log if it is missing.
 func (f anchorFiles) anchor(t *testing.T, more ...string) clitest.Ending {
 	t.Helper()
 	if _, err := os.Stat(f.log); errors.Is(err, fs.ErrNotExist) {
 		more = append(more, "--begin")
 	}
-	return fencectl(t, f.args(more...)...)
+	return fencectl(t, append([]string{"audit", "anchor", "--database-url", f.dsn, "--log", f.log, "--key", f.key}, more...)...)
 }
 
 // rewind puts all fences back by one position, as a superuser could.
@@ -125,7 +116,6 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 		{[]string{"anchor", "--log", none, "--key", none}, cli.ExitUsage, "--key: open " + none},
 		{[]string{"anchor", "--log", none, "--key", pub}, cli.ExitUsage, "this is not the private key of a log"},
 		{[]string{"anchor", "--log", none, "--key", shared}, cli.ExitUsage, shared + " has mode 0644, so others than its owner may have read or changed it: run \"chmod 600 "},
-		{[]string{"anchor", "--log", none, "--key", f.key, "--every", "-1s"}, cli.ExitUsage, "--every is -1s"},
 		{[]string{"anchor", "--log", none, "--key", f.key}, cli.ExitNotReady, "restore the log, or begin one with --begin"},
 		{[]string{"anchor", "--log", f.log, "--key", f.key, "--begin"}, cli.ExitUsage, "the log " + f.log + " exists already: leave out --begin"},
 		{[]string{"anchor", "--log", dir, "--key", f.key}, cli.ExitNotReady, "is a directory"},
@@ -152,53 +142,4 @@ func TestAuditKeygen_WritesBothFilesOrNone(t *testing.T) {
 	require.Equal(t, cli.ExitUsage, fencectl(t, "audit", "keygen", "example.com/shop", "--out", path).Code)
 	require.NoFileExists(t, path)
 	require.Equal(t, public, read(t, path+".pub"))
-}
-
-// It goes on when the database is away, and over violations, which leave their exit code. It
-// ends well when it is told to.
-func TestAuditAnchor_EveryKeepsRunning(t *testing.T) {
-	t.Parallel()
-	f := newAnchorFiles(t)
-	database := connect(t, f.dsn)
-	server := connect(t, pgserver.Shared(t).DSN())
-	name := database.Config().Database
-	for _, c := range []struct {
-		code    int
-		on      *pgx.Conn
-		trouble string
-		says    string
-		mended  string
-	}{
-		{cli.ExitOK, server, "alter database " + name + " with allow_connections false", "not currently accepting connections", "alter database " + name + " with allow_connections true"},
-		{cli.ExitViolated, database, "update fence.resource set seq = seq - 1", "went back", "update fence.resource set seq = seq + 1"},
-	} {
-		write(t, f.dsn, "sku/1")
-		require.Equal(t, cli.ExitOK, f.anchor(t).Code)
-		write(t, f.dsn, "sku/1")
-		cmd := clitest.Child(t, nil, f.args("--every", "10ms", "-o", "json")...)
-		stdout, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		cmd.Stderr = cmd.Stdout
-		require.NoError(t, cmd.Start())
-		said := bufio.NewScanner(stdout)
-		until := func(text string) {
-			for said.Scan() && !strings.Contains(said.Text(), text) {
-			}
-			require.Contains(t, said.Text(), text)
-		}
-		until(`"resources":1,"recorded":1,"violations":[]`)
-		require.NoError(t, execute(t, c.on, c.trouble))
-		until(c.says)
-		require.NoError(t, execute(t, c.on, c.mended))
-		until(`"resources":1,"recorded":0,"violations":[]`)
-		until(`"resources":1,"recorded":0,"violations":[]`)
-		if c.code == cli.ExitViolated {
-			tamper(t, f.dsn, "delete from fence.history; update fence.resource set seq = seq + 1")
-			until("is unproven") // which is less than what was found before
-		}
-		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-		for said.Scan() {
-		}
-		require.Equal(t, c.code, clitest.ExitCode(t, cmd.Wait))
-	}
 }
