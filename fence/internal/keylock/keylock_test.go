@@ -344,6 +344,49 @@ func TestRelease_WakesTheOldestWaiter(t *testing.T) {
 	}
 }
 
+// late lets answers wait.
+type late struct {
+	*memory
+	asked, answers chan struct{}
+}
+
+func (l *late) Acquire(ctx context.Context, r keylock.Request) (fence.Token, error) {
+	token, err := l.memory.Acquire(ctx, r)
+	l.asked <- struct{}{}
+	<-l.answers
+	return token, err
+}
+
+// The call that a release has woken gives up. The next poll of the other one is minutes away.
+func TestRelease_WakesAnotherIfTheOldestGivesUp(t *testing.T) {
+	t.Parallel()
+	service := &late{newMemory(), make(chan struct{}, 10), make(chan struct{}, 1)}
+	l, err := keylock.New(service, config(6*time.Minute))
+	require.NoError(t, err)
+	service.answers <- struct{}{}
+	held, err := l.TryAcquire(t.Context(), "r")
+	require.NoError(t, err)
+	<-service.asked
+	oldest, giveUp := context.WithCancel(t.Context())
+	gaveUp, acquired := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(oldest, "r")
+		gaveUp <- err
+	}()
+	<-service.asked
+	go func() {
+		_, err := l.Acquire(t.Context(), "r")
+		acquired <- err
+	}()
+	<-service.asked
+	require.NoError(t, held.Release(t.Context()))
+	giveUp()
+	require.ErrorIs(t, <-gaveUp, context.Canceled)
+	close(service.answers)
+	require.NoError(t, <-acquired)
+	require.NoError(t, l.Close(t.Context()))
+}
+
 // The service gets the request after those of Close.
 func TestClose_GivesBackWhatIsGrantedMeanwhile(t *testing.T) {
 	t.Parallel()

@@ -231,7 +231,7 @@ func (p *lease) gone(failed error) {
 		delete(l.leases, r)
 	}
 	for _, other := range others {
-		if other.mark > 0 && other.asking && p.left {
+		if other.mark > 0 && other.asking && (p.left || p.mark > 0) {
 			other.wake()
 			break
 		}
