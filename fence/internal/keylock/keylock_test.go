@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -457,4 +458,33 @@ func TestNew_RejectsBadConfig(t *testing.T) {
 		require.ErrorContains(t, err, field)
 		require.ErrorContains(t, err, "memory.Config")
 	}
+}
+
+// The deadline comes before a request is given up.
+func TestProclaim_OneLostAnswerDoesNotEndTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		l, err := keylock.New(m, keylock.Config{Name: "memory", TTL: time.Second})
+		require.NoError(t, err)
+		e, err := l.Election("r")
+		require.NoError(t, err)
+		led, err := e.Campaign(t.Context(), "a")
+		require.NoError(t, err)
+		lost, sent := make(chan struct{}), atomic.Bool{}
+		m.before = func(string, keylock.Request) {
+			if !sent.Swap(true) {
+				<-lost
+			}
+		}
+		unavailable := new(fence.UnavailableError)
+		require.ErrorAs(t, led.Proclaim(t.Context(), "b"), &unavailable)
+		require.True(t, unavailable.InDoubt)
+		time.Sleep(time.Minute)
+		require.NoError(t, led.Err())
+		leader, err := e.Leader(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "b", leader.Value)
+		close(lost)
+		require.NoError(t, l.Close(t.Context()))
+	})
 }

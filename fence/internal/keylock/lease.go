@@ -23,7 +23,6 @@ type lease struct {
 	failed  error         // why it isn't known to be gone; set before settled is closed
 
 	watching atomic.Bool
-	renewing chan struct{} // has one renewal at a time
 
 	// The rest is guarded by locker.mu.
 	grant  fence.Grant
@@ -37,7 +36,7 @@ var _ fence.Lease = (*lease)(nil)
 
 func (l *Locker) newLease(resource string, wait bool, value string) (*lease, error) {
 	p := &lease{
-		locker: l, value: value, renewing: make(chan struct{}, 1), freed: make(chan struct{}, 1), settled: make(chan struct{}), asking: true,
+		locker: l, value: value, freed: make(chan struct{}, 1), settled: make(chan struct{}), asking: true,
 		grant: fence.Grant{Resource: resource, Epoch: l.cfg.Epoch, Holder: newHolder(l.cfg.Label)},
 	}
 	if wait {
@@ -83,12 +82,6 @@ func (p kept) Grant(ctx context.Context, ttl time.Duration) (none struct{}, gran
 
 func (p kept) KeepAlive(ctx context.Context, _ struct{}) (time.Duration, error) {
 	l := p.locker
-	select {
-	case p.renewing <- struct{}{}:
-		defer func() { <-p.renewing }()
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
 	renewed, err := within(ctx, l, func(ctx context.Context) (bool, error) { return l.service.Renew(ctx, p.request(), p.grant.Token) })
 	if err != nil || renewed {
 		return l.cfg.TTL, err
