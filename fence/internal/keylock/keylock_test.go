@@ -345,47 +345,48 @@ func TestRelease_WakesTheOldestWaiter(t *testing.T) {
 	}
 }
 
-// late lets answers wait.
-type late struct {
+// watched counts the watches.
+type watched struct {
 	*memory
-	asked, answers chan struct{}
+	now atomic.Int64
 }
 
-func (l *late) Acquire(ctx context.Context, r keylock.Request) (fence.Token, error) {
-	token, err := l.memory.Acquire(ctx, r)
-	l.asked <- struct{}{}
-	<-l.answers
-	return token, err
+func (w *watched) Watch(ctx context.Context, _ keylock.Request, _ func()) {
+	w.now.Add(1)
+	defer w.now.Add(-1)
+	<-ctx.Done()
 }
 
-// The call that a release has woken gives up. The next poll of the other one is minutes away.
-func TestRelease_WakesAnotherIfTheOldestGivesUp(t *testing.T) {
-	t.Parallel()
-	service := &late{newMemory(), make(chan struct{}, 10), make(chan struct{}, 1)}
-	l, err := keylock.New(service, config(6*time.Minute))
-	require.NoError(t, err)
-	service.answers <- struct{}{}
-	held, err := l.TryAcquire(t.Context(), "r")
-	require.NoError(t, err)
-	<-service.asked
-	oldest, giveUp := context.WithCancel(t.Context())
-	gaveUp, acquired := make(chan error, 1), make(chan error, 1)
-	go func() {
-		_, err := l.Acquire(oldest, "r")
-		gaveUp <- err
-	}()
-	<-service.asked
-	go func() {
-		_, err := l.Acquire(t.Context(), "r")
-		acquired <- err
-	}()
-	<-service.asked
-	require.NoError(t, held.Release(t.Context()))
-	giveUp()
-	require.ErrorIs(t, <-gaveUp, context.Canceled)
-	close(service.answers)
-	require.NoError(t, <-acquired)
-	require.NoError(t, l.Close(t.Context()))
+type queue struct{ *watched }
+
+func (queue) Queues() {}
+
+// What wakes a call of the process need not wake all of them, unless each has a place of its own.
+func TestWatch_IsTheOldestCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alone, queued := &watched{memory: newMemory()}, &watched{memory: newMemory()}
+		for service, watches := range map[keylock.Watcher][]int64{alone: {1, 1, 1, 0}, queue{queued}: {3, 2, 1, 0}} {
+			l, err := keylock.New(service, config(6*time.Minute))
+			require.NoError(t, err)
+			_, err = l.TryAcquire(t.Context(), "r")
+			require.NoError(t, err)
+			var giveUp []func()
+			for range 3 {
+				ctx, cancel := context.WithCancel(t.Context())
+				giveUp = append(giveUp, cancel)
+				go func() { _, _ = l.Acquire(ctx, "r") }()
+				synctest.Wait()
+			}
+			for n, want := range watches {
+				require.Equal(t, want, alone.now.Load()+queued.now.Load())
+				if n < 3 {
+					giveUp[n]()
+				}
+				synctest.Wait()
+			}
+			require.NoError(t, l.Close(t.Context()))
+		}
+	})
 }
 
 // The service gets the request after those of Close.

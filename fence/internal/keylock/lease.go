@@ -223,12 +223,19 @@ func (p *lease) gone(failed error) {
 	if l.leases[r] = others; len(others) == 0 {
 		delete(l.leases, r)
 	}
-	for _, other := range others {
-		if other.mark > 0 && other.asking && (p.left || p.mark > 0) {
-			other.wake()
-			break
+	if other := l.oldest(r); other != nil && (p.left || p.mark > 0) {
+		other.wake()
+	}
+}
+
+// oldest is the one that has waited longest in this process. Callers hold locker.mu.
+func (l *Locker) oldest(resource string) *lease {
+	for _, p := range l.leases[resource] {
+		if p.mark > 0 && p.asking {
+			return p
 		}
 	}
+	return nil
 }
 
 func (p *lease) wake() {
@@ -238,10 +245,15 @@ func (p *lease) wake() {
 	}
 }
 
-// watch lets a service that can do so tell when to ask again, until ctx ends. Polling makes up for a watch that fails.
+// watch lets a service that can do so tell when to ask again, until ctx ends. Without places in a queue, one call of the
+// process is enough. Polling makes up for a watch that fails.
 func (p *lease) watch(ctx context.Context) {
 	w, is := p.locker.service.(Watcher)
-	if !is || !p.watching.CompareAndSwap(false, true) {
+	_, queues := w.(Queue)
+	p.locker.mu.Lock()
+	next := queues || p.locker.oldest(p.grant.Resource) == p
+	p.locker.mu.Unlock()
+	if !is || !next || !p.watching.CompareAndSwap(false, true) {
 		return
 	}
 	p.locker.tasks.Start(func(context.Context) {
