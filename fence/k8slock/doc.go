@@ -11,8 +11,8 @@
 // No server ends a Lease, and no clock of another machine counts. The time of a holder that died is over for a process
 // that has seen no renewal for as long as it lasts, so one that comes new waits for all of it: with the default of 10 s
 // some 10 to 11 s. A job that calls TryAcquire and ends never gets past a holder that died: have it wait longer with
-// Acquire. There is no order of arrival: a watch tells a waiting call that the Lease is gone, and it tries every
-// Config.PollInterval besides. As often a process asks whether another waits for what it has, once for all.
+// Acquire. There is no order of arrival: a watch tells the oldest waiting call of a process that the Lease is gone, and
+// all try every Config.PollInterval besides. As often a process asks whether another waits for what it has, once for all.
 //
 // A lock costs a request to acquire it and one to release it, which write to the cluster's etcd as every renewal does,
 // three in the time to live. It is for locks that are held, not for thousands a second. All requests of a client share a

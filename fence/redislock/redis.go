@@ -37,12 +37,11 @@ redis.call('set', KEYS[1], own .. token .. '\n' .. ARGV[5], 'px', ARGV[3])
 redis.call('del', KEYS[3])
 return {token, ''}`
 
-// renewScript returns whether the holder still has the lock.
+// renewScript returns whether the holder still has the lock, under the same token: a late request may have taken it anew.
 const renewScript = `
 local value = redis.call('get', KEYS[1])
 if value and string.sub(value, 1, #ARGV[1]) == ARGV[1] then
-	local own = ARGV[1] .. string.match(value, '^%d+', #ARGV[1] + 1) .. '\n'
-	redis.call('set', KEYS[1], own .. ARGV[3], 'px', ARGV[2])
+	redis.call('set', KEYS[1], ARGV[1] .. ARGV[3], 'px', ARGV[2])
 	return 1
 end
 return 0`
@@ -74,10 +73,11 @@ func (s service) eval(ctx context.Context, script string, keys []string, args ..
 	return s.client.Eval(ctx, script, keys, args...).Result()
 }
 
-// evalOwn sends a script that does something only if the key is the holder's, and reports whether it was.
-func (s service) evalOwn(ctx context.Context, script string, r keylock.Request, args ...any) (bool, error) {
+// evalOwn sends a script that does something only if the key is the holder's, and has token if that is given, and reports
+// whether it was.
+func (s service) evalOwn(ctx context.Context, script string, r keylock.Request, token string, args ...any) (bool, error) {
 	lock, _, _ := s.keys(r.Resource)
-	answer, err := s.eval(ctx, script, []string{lock}, append([]any{r.Process + "\n" + r.Holder + "\n"}, args...)...)
+	answer, err := s.eval(ctx, script, []string{lock}, append([]any{r.Process + "\n" + r.Holder + "\n" + token}, args...)...)
 	return answer == int64(1), err
 }
 
@@ -105,12 +105,12 @@ func (s service) acquire(ctx context.Context, r keylock.Request, keys ...string)
 	return fence.Token(token), err
 }
 
-func (s service) Renew(ctx context.Context, r keylock.Request, _ fence.Token) (bool, error) {
-	return s.evalOwn(ctx, renewScript, r, r.TTL.Milliseconds(), r.Value)
+func (s service) Renew(ctx context.Context, r keylock.Request, token fence.Token) (bool, error) {
+	return s.evalOwn(ctx, renewScript, r, token.String()+"\n", r.TTL.Milliseconds(), r.Value)
 }
 
 func (s service) Release(ctx context.Context, r keylock.Request) error {
-	_, err := s.evalOwn(ctx, releaseScript, r)
+	_, err := s.evalOwn(ctx, releaseScript, r, "")
 	return err
 }
 

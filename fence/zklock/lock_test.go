@@ -328,6 +328,19 @@ func TestDirectories_VanishWhenEmpty(t *testing.T) {
 	})
 }
 
+// The server is stopped, and the session lasts for an hour.
+func TestWatch_EndsWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	server := server(t)
+	s := open(t, server.Addr(), time.Hour)
+	acquire(t, s, request("a"))
+	require.NoError(t, server.Pause())
+	ctx, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer end()
+	s.Watch(ctx, request("a"), func() {})
+	require.NoError(t, server.Resume())
+}
+
 // The next poll is minutes away: the watch wakes the next in the queue, and again behind one that gives up.
 func TestWatch_WakesTheNext(t *testing.T) {
 	t.Parallel()

@@ -369,8 +369,20 @@ func (*service) Queues() {}
 func (*service) Lasts() {}
 
 // Watch looks at the node before the caller's. A holder's changes with each renewal, so that the client, which forgets no
-// watch before that, doesn't collect them.
+// watch before that, doesn't collect them. A server that doesn't answer would keep Close.
 func (s *service) Watch(ctx context.Context, r keylock.Request, changed func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.watch(ctx, r, changed)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+func (s *service) watch(ctx context.Context, r keylock.Request, changed func()) {
 	for ctx.Err() == nil {
 		names, _, err := s.queue(r.Resource)
 		at := find(names, r)

@@ -60,19 +60,13 @@ type leadership struct{ *lease }
 
 func (le *leadership) Resign(ctx context.Context) error { return le.Release(ctx) }
 
-// Proclaim renews the key with the value, as all later renewals do. After an error that is InDoubt one of them may have
-// proclaimed it.
+// Proclaim has the key renewed with the value, as all later renewals do. After an error that is InDoubt one of them may
+// have proclaimed it.
 func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	if err := fence.ValidateValue(value); err != nil {
 		return err
 	}
 	p, l, op := le.lease, le.locker, "proclaim "+le.grant.Resource
-	select {
-	case p.renewing <- struct{}{}:
-		defer func() { <-p.renewing }()
-	case <-p.Done():
-	case <-ctx.Done():
-	}
 	switch {
 	case p.Err() != nil:
 		return p.Err()
@@ -81,19 +75,22 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	}
 	l.mu.Lock()
 	p.value = value
+	s := p.Session
 	l.mu.Unlock()
-	renewed, err := within(ctx, l, func(ctx context.Context) (bool, error) { return l.service.Renew(ctx, p.request(), p.grant.Token) })
+	renewed, err := make(chan error, 1), error(nil)
+	s.RenewNow(func() { renewed <- s.LastFailure() })
+	select {
+	case err = <-renewed:
+	case <-p.Done():
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
 	switch {
 	case p.Err() != nil:
 		return p.Err()
 	case err != nil:
 		reason, err := l.service.Explain(err)
 		return &fence.UnavailableError{Op: op, Reason: reason, InDoubt: true, Err: err}
-	case renewed:
-		return nil
 	}
-	l.mu.Lock()
-	p.Lose(fence.LossDeleted)
-	l.mu.Unlock()
-	return p.Err()
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -344,6 +345,50 @@ func TestRelease_WakesTheOldestWaiter(t *testing.T) {
 	}
 }
 
+// watched counts the watches.
+type watched struct {
+	*memory
+	now atomic.Int64
+}
+
+func (w *watched) Watch(ctx context.Context, _ keylock.Request, _ func()) {
+	w.now.Add(1)
+	defer w.now.Add(-1)
+	<-ctx.Done()
+}
+
+type queue struct{ *watched }
+
+func (queue) Queues() {}
+
+// What wakes a call of the process need not wake all of them, unless each has a place of its own.
+func TestWatch_IsTheOldestCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alone, queued := &watched{memory: newMemory()}, &watched{memory: newMemory()}
+		for service, watches := range map[keylock.Watcher][]int64{alone: {1, 1, 1, 0}, queue{queued}: {3, 2, 1, 0}} {
+			l, err := keylock.New(service, config(6*time.Minute))
+			require.NoError(t, err)
+			_, err = l.TryAcquire(t.Context(), "r")
+			require.NoError(t, err)
+			var giveUp []func()
+			for range 3 {
+				ctx, cancel := context.WithCancel(t.Context())
+				giveUp = append(giveUp, cancel)
+				go func() { _, _ = l.Acquire(ctx, "r") }()
+				synctest.Wait()
+			}
+			for n, want := range watches {
+				require.Equal(t, want, alone.now.Load()+queued.now.Load())
+				if n < 3 {
+					giveUp[n]()
+				}
+				synctest.Wait()
+			}
+			require.NoError(t, l.Close(t.Context()))
+		}
+	})
+}
+
 // The service gets the request after those of Close.
 func TestClose_GivesBackWhatIsGrantedMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -414,4 +459,33 @@ func TestNew_RejectsBadConfig(t *testing.T) {
 		require.ErrorContains(t, err, field)
 		require.ErrorContains(t, err, "memory.Config")
 	}
+}
+
+// The deadline comes before a request is given up.
+func TestProclaim_OneLostAnswerDoesNotEndTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		l, err := keylock.New(m, keylock.Config{Name: "memory", TTL: time.Second})
+		require.NoError(t, err)
+		e, err := l.Election("r")
+		require.NoError(t, err)
+		led, err := e.Campaign(t.Context(), "a")
+		require.NoError(t, err)
+		lost, sent := make(chan struct{}), atomic.Bool{}
+		m.before = func(string, keylock.Request) {
+			if !sent.Swap(true) {
+				<-lost
+			}
+		}
+		unavailable := new(fence.UnavailableError)
+		require.ErrorAs(t, led.Proclaim(t.Context(), "b"), &unavailable)
+		require.True(t, unavailable.InDoubt)
+		time.Sleep(time.Minute)
+		require.NoError(t, led.Err())
+		leader, err := e.Leader(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "b", leader.Value)
+		close(lost)
+		require.NoError(t, l.Close(t.Context()))
+	})
 }

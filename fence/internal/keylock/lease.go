@@ -23,7 +23,6 @@ type lease struct {
 	failed  error         // why it isn't known to be gone; set before settled is closed
 
 	watching atomic.Bool
-	renewing chan struct{} // has one renewal at a time
 
 	// The rest is guarded by locker.mu.
 	grant  fence.Grant
@@ -37,7 +36,7 @@ var _ fence.Lease = (*lease)(nil)
 
 func (l *Locker) newLease(resource string, wait bool, value string) (*lease, error) {
 	p := &lease{
-		locker: l, value: value, renewing: make(chan struct{}, 1), freed: make(chan struct{}, 1), settled: make(chan struct{}), asking: true,
+		locker: l, value: value, freed: make(chan struct{}, 1), settled: make(chan struct{}), asking: true,
 		grant: fence.Grant{Resource: resource, Epoch: l.cfg.Epoch, Holder: newHolder(l.cfg.Label)},
 	}
 	if wait {
@@ -83,12 +82,6 @@ func (p kept) Grant(ctx context.Context, ttl time.Duration) (none struct{}, gran
 
 func (p kept) KeepAlive(ctx context.Context, _ struct{}) (time.Duration, error) {
 	l := p.locker
-	select {
-	case p.renewing <- struct{}{}:
-		defer func() { <-p.renewing }()
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
 	renewed, err := within(ctx, l, func(ctx context.Context) (bool, error) { return l.service.Renew(ctx, p.request(), p.grant.Token) })
 	if err != nil || renewed {
 		return l.cfg.TTL, err
@@ -230,12 +223,19 @@ func (p *lease) gone(failed error) {
 	if l.leases[r] = others; len(others) == 0 {
 		delete(l.leases, r)
 	}
-	for _, other := range others {
-		if other.mark > 0 && other.asking && p.left {
-			other.wake()
-			break
+	if other := l.oldest(r); other != nil && (p.left || p.mark > 0) {
+		other.wake()
+	}
+}
+
+// oldest is the one that has waited longest in this process. Callers hold locker.mu.
+func (l *Locker) oldest(resource string) *lease {
+	for _, p := range l.leases[resource] {
+		if p.mark > 0 && p.asking {
+			return p
 		}
 	}
+	return nil
 }
 
 func (p *lease) wake() {
@@ -245,10 +245,15 @@ func (p *lease) wake() {
 	}
 }
 
-// watch lets a service that can do so tell when to ask again, until ctx ends. Polling makes up for a watch that fails.
+// watch lets a service that can do so tell when to ask again, until ctx ends. Without places in a queue, one call of the
+// process is enough. Polling makes up for a watch that fails.
 func (p *lease) watch(ctx context.Context) {
 	w, is := p.locker.service.(Watcher)
-	if !is || !p.watching.CompareAndSwap(false, true) {
+	_, queues := w.(Queue)
+	p.locker.mu.Lock()
+	next := queues || p.locker.oldest(p.grant.Resource) == p
+	p.locker.mu.Unlock()
+	if !is || !next || !p.watching.CompareAndSwap(false, true) {
 		return
 	}
 	p.locker.tasks.Start(func(context.Context) {
