@@ -21,7 +21,7 @@ import (
 	"github.com/fencekit/fencekit/internal/locks"
 )
 
-// lockService is all that commands need of a lock service. For another one implement it, and reach it in lockFlags.with.
+// lockService is all that commands need of a lock service.
 type lockService interface {
 	locks.Service
 	// NewLocker returns a locker whose locks outlive their last renewal by ttl.
@@ -35,7 +35,7 @@ type closableLocker interface {
 	Close(context.Context) error
 }
 
-// LockService is one that --locks reaches by a URL in a build that links it.
+// LockService is one that --locks reaches by a URL.
 type LockService struct {
 	URL string // what one looks like
 	// Open returns a Locker of the service at url, with that time to live, or with its default for 0, and what closes its
@@ -43,7 +43,7 @@ type LockService struct {
 	Open func(ctx context.Context, url *url.URL, ttl time.Duration) (l Locker, disconnect func(), err error)
 }
 
-// Locker is all that commands need of a LockService.
+// Locker is all that commands need of a LockService's.
 type Locker interface {
 	closableLocker
 	locks.Service
@@ -163,7 +163,7 @@ func (l *lockFlags) parse(cmd *cobra.Command) error {
 		return nil
 	}
 	for _, service := range l.known {
-		if !strings.HasPrefix(service.URL, scheme+"://") {
+		if !isURL || !strings.HasPrefix(service.URL, scheme+"://") {
 			continue
 		}
 		var err error
