@@ -71,7 +71,14 @@ func (d disconnecting) Close(ctx context.Context) error {
 	return d.closableLocker.Close(ctx)
 }
 
-func (s urlLocks) Place() string { return "at " + s.url.Redacted() }
+func (s urlLocks) Place() string { return "at " + withoutLogin(s.url) }
+
+// withoutLogin leaves the user out as well, who may be a secret.
+func withoutLogin(of *url.URL) string {
+	u := *of
+	u.User = nil
+	return u.String()
+}
 
 // The values of --locks that are no URL.
 const (
@@ -148,6 +155,17 @@ func (l *lockFlags) choose(cmd *cobra.Command, database bool) error {
 		}
 	}
 	return nil
+}
+
+// repeated is --locks for another command, without a login.
+func (l *lockFlags) repeated(cmd *cobra.Command) string {
+	switch {
+	case l.url != nil:
+		return withoutLogin(l.url)
+	case l.locks == inEtcd && !cli.IsGiven(cmd.Flag("etcd-endpoints")):
+		return "etcd://" + strings.Join(l.endpoints, ",")
+	}
+	return l.locks
 }
 
 // parse reads what --locks says.
