@@ -25,6 +25,9 @@ export GORACE := atexit_sleep_ms=0 $(GORACE)
 # Modules of their own, so that a user of Fencekit doesn't get what they need.
 nested = $(dir $(wildcard */go.mod */*/go.mod internal/testenv/cmd/etcd/go.mod))
 
+# Of tests that only "make test-kubernetes" and "make test-docker" run. "make lint" checks them too.
+tags = apiserver,docker
+
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 actionlint = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 govulncheck = golang.org/x/vuln/cmd/govulncheck@v1.9.0
@@ -125,7 +128,7 @@ nightly: setup-test ## run all that takes long, and keep what it says in nightly
 
 lint: check-go ## check the format, go vet, staticcheck, and GitHub's workflows
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
-	for module in . $(nested); do (cd $$module && go vet ./... && go run $(staticcheck) ./...) || exit 1; done
+	for module in . $(nested); do (cd $$module && go vet -tags $(tags) ./... && go run $(staticcheck) -tags $(tags) ./...) || exit 1; done
 	go run $(actionlint)
 	@echo "Formatted, and go vet, staticcheck and actionlint find nothing."
 

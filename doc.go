@@ -15,8 +15,8 @@
 //   - guard: the calls, their options, and the errors that they return.
 //   - guard/guardtest: tests of code like yours, with a lock service in memory.
 //   - fence: tokens, grants, leases, elections.
-//   - fence/etcd or fence/pglock, storage/postgres: the two parts that a Guard here is made of; use them
-//     with guard.New where a process needs only one, such as a receiver of grants.
+//   - fence/pglock, fence/etcd or another lock service, and storage/postgres: the two parts that a Guard here is
+//     made of; use them with guard.New where a process needs only one, such as a receiver of grants.
 //   - guardhttp, guardgrpc: grants in requests, and errors as status codes.
 //   - chaos: faults, and checks that your functions hold under them.
 package fencekit

@@ -18,6 +18,7 @@ import (
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/pglock"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -235,7 +236,9 @@ func TestElection_ADeposedLeadersWriteIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := migratedPool(t)
 	campaign := func(value string) (*fencekit.Guard, fence.Leadership) {
-		g := newGuard(t, pool, nil)
+		locker, err := pglock.New(pool, &pglock.Config{TTL: time.Hour})
+		require.NoError(t, err)
+		g := newGuard(t, pool, &fencekit.Config{Locker: locker})
 		election, err := g.Election("leader")
 		require.NoError(t, err)
 		led, err := election.Campaign(t.Context(), value)
@@ -247,7 +250,7 @@ func TestElection_ADeposedLeadersWriteIsRejected(t *testing.T) {
 	_, err := pool.Exec(t.Context(), "select fence.lock_end(id) from fence.lock_session where id = (select session from fence.lock)")
 	require.NoError(t, err)
 	_, second := campaign("b")
-	require.Error(t, guard.Do(t.Context(), a.UnderLease(first), "leader", nothing))
+	require.ErrorIs(t, guard.Do(t.Context(), a.UnderLease(first), "leader", nothing), guard.ErrStaleToken)
 	require.ErrorIs(t, first.Proclaim(t.Context(), "late"), fence.ErrLeaseLost)
 	require.NoError(t, second.Resign(t.Context()))
 }

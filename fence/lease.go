@@ -41,16 +41,16 @@ type Lease interface {
 
 // Locker is a lock service. It is safe for concurrent use.
 type Locker interface {
-	// Acquire waits for its turn, in order of arrival, until it owns the resource or ctx ends; it then returns
-	// without waiting for the network. Calls of one process exclude each other too.
+	// Acquire waits for its turn, in order of arrival where the lock service has a queue, until it owns the resource or
+	// ctx ends; it then returns without waiting for the network. Calls of one process exclude each other too.
 	Acquire(ctx context.Context, resource string) (Lease, error)
 
 	// TryAcquire is Acquire without waiting: if another holder owns or awaits the resource, it returns a
 	// *LockedError (ErrLocked).
 	TryAcquire(ctx context.Context, resource string) (Lease, error)
 
-	// TryAcquireAll acquires several resources in one step, in the given order, up to the first that another holder
-	// owns or awaits, and returns their leases. After an error nothing is held. Callers that name resources in one
+	// TryAcquireAll acquires several resources, in the given order, up to the first that another holder owns or awaits,
+	// and returns their leases: in one step if the lock service has one. After an error nothing is held. Callers that name resources in one
 	// order, and get what is missing by Acquire in that order, never wait for each other in a circle.
 	TryAcquireAll(ctx context.Context, resources ...string) ([]Lease, error)
 }

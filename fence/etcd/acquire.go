@@ -12,6 +12,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+	lifecycle "github.com/fencekit/fencekit/fence/internal/session"
 )
 
 // attempts bounds the tries of one Acquire, each after its session has ended or the epoch has changed.
@@ -147,7 +148,7 @@ func (p *position) waited(ctx context.Context) error {
 	case p.left == leftUnknown:
 		return ctx.Err()
 	}
-	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: ln.resource, Holder: ln.firstHolder()}, cluster.EndOf(ctx))
+	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: ln.resource, Holder: ln.firstHolder()}, lifecycle.EndOf(ctx))
 }
 
 func (l *Locker) lost(over error) error {

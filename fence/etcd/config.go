@@ -86,7 +86,7 @@ func (c *Config) validate() error {
 	if c.TTL < time.Second || c.TTL%time.Second != 0 {
 		return fmt.Errorf("%w: etcd.Config.TTL is %v; etcd counts in whole seconds, from 1s", fence.ErrInvalid, c.TTL)
 	}
-	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: cluster.NewHolder(c.Label)}
+	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: session.NewHolder(c.Label)}
 	if err := probe.Validate(); err != nil {
 		return fmt.Errorf("%w: etcd.Config.Label makes no valid holder: %v", fence.ErrInvalid, err)
 	}

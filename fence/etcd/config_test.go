@@ -19,7 +19,7 @@ func TestNew_RejectsBadConfig(t *testing.T) {
 	for field, cfgs := range map[string][]Config{
 		"Prefix": {{Prefix: "a/"}, {Prefix: "/"}, {Prefix: "a\x00"}, {Prefix: "\xff"}},
 		"TTL":    {{TTL: -time.Second}, {TTL: time.Millisecond}, {TTL: 1500 * time.Millisecond}},
-		"Label":  {{Label: "a\n"}, {Label: "\xff"}, {Label: strings.Repeat("x", 230)}},
+		"Label":  {{Label: "a\n"}, {Label: "\xff"}, {Label: strings.Repeat("x", fence.MaxHolderLen)}},
 	} {
 		for _, cfg := range cfgs {
 			_, err := New(client, &cfg)

@@ -12,14 +12,14 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
-	sharedsession "github.com/fencekit/fencekit/fence/internal/session"
+	lifecycle "github.com/fencekit/fencekit/fence/internal/session"
 )
 
 // position is one acquisition, and to its caller a lease: one key in the queue of a resource. It is over when it is
 // released, given up or lost; and settled when its key is gone and no request under way can write it, or when its
 // session has ended.
 type position struct {
-	sharedsession.Life[clientv3.LeaseID]
+	lifecycle.Life[clientv3.LeaseID]
 	line     *line
 	holder   string
 	campaign *string
@@ -65,7 +65,7 @@ const (
 func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	p := &position{
 		line: ln, campaign: campaign, news: make(chan struct{}, 1),
-		holder: cluster.NewHolder(ln.locker.label), queued: time.Now().UnixMilli(),
+		holder: lifecycle.NewHolder(ln.locker.label), queued: time.Now().UnixMilli(),
 	}
 	p.Begin(p, s, &ln.mu)
 	ln.mu.Lock()

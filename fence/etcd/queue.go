@@ -16,6 +16,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
+	lifecycle "github.com/fencekit/fencekit/fence/internal/session"
 )
 
 // line is what this process has in the queue of one resource: its positions, and calls that wait for one.
@@ -224,7 +225,7 @@ func (ln *line) wait(ctx context.Context) error {
 
 func (ln *line) lockedHere(ctx context.Context) error {
 	return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds "+
-		"(a leader writes through Guard.UnderLease): %w", ln.lockedByOwn(), cluster.EndOf(ctx))
+		"(a leader writes through Guard.UnderLease): %w", ln.lockedByOwn(), lifecycle.EndOf(ctx))
 }
 
 func (ln *line) giveUp(mine chan struct{}) {

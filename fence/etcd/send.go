@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
 // Bounds of one Txn: of all keys, and of those that it writes. etcd allows 128 operations by default, and a put
@@ -265,7 +266,7 @@ func (s *sender) clean(ctx context.Context) {
 		s.putBack(batch)
 		if len(batch) == 1 || !cluster.TooBig(err) {
 			s.notCleaned(batch, err)
-			cluster.Pause(ctx, failures)
+			session.Pause(ctx, failures)
 			failures++
 		}
 	}

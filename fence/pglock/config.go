@@ -55,7 +55,7 @@ func (c Config) validate() error {
 	if c.TTL < time.Second || c.TTL > time.Hour {
 		return fmt.Errorf("%w: pglock.Config.TTL is %v, want between 1s and 1h", fence.ErrInvalid, c.TTL)
 	}
-	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: newHolder(c.Label)}
+	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: session.NewHolder(c.Label)}
 	if err := probe.Validate(); err != nil {
 		return fmt.Errorf("%w: pglock.Config.Label makes no valid holder: %v", fence.ErrInvalid, err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -36,12 +35,10 @@ type lease struct {
 
 var _ fence.Lease = (*lease)(nil)
 
-func newHolder(label string) string { return fmt.Sprintf("%s-%016x", label, rand.Uint64()) }
-
 func (l *Locker) newLease(s *session.Session[int64], resource, value string) *lease {
 	p := &lease{locker: l, value: value, decided: make(chan struct{}), settled: make(chan struct{}), asking: true}
 	p.Begin(p, s, &l.mu)
-	p.grant.Resource, p.grant.Holder = resource, newHolder(l.cfg.Label)
+	p.grant.Resource, p.grant.Holder = resource, session.NewHolder(l.cfg.Label)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leases[p.grant.Holder] = p

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -541,7 +542,7 @@ func TestCheck_SaysWhatIsMissing(t *testing.T) {
 	pool := newPool(t)
 	l := newLocker(t, pool, nil)
 	require.NoError(t, l.Check(t.Context()))
-	name := fmt.Sprintf("app_%s", newHolder("x")[2:])
+	name := fmt.Sprintf("app_%016x", rand.Uint64())
 	require.NoError(t, postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: name}))
 	t.Cleanup(func() {
 		_, _ = pool.Exec(context.Background(), "drop owned by "+name)

@@ -84,7 +84,7 @@ func (l *Locker) Beside(pool *pgxpool.Pool, schema string) (holder func() string
 	if pool != l.database.pool || schema != l.cfg.Schema {
 		return nil
 	}
-	return func() string { return newHolder(l.cfg.Label) }
+	return func() string { return session.NewHolder(l.cfg.Label) }
 }
 
 // Epoch implements fence.EpochKeeper. It is 0: the epoch is the database's.

@@ -1,6 +1,7 @@
 package guardtest_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -77,6 +78,30 @@ type unclosed struct{ *guardtest.Locker }
 
 func (unclosed) Close(context.Context) error { return nil }
 
+// proclaimer goes back to what a leader has campaigned with.
+type proclaimer struct{ *guardtest.Locker }
+
+func (l proclaimer) Election(name string) (fence.Election, error) {
+	e, err := l.Locker.Election(name)
+	return campaigner{e}, err
+}
+
+type campaigner struct{ fence.Election }
+
+func (e campaigner) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
+	led, err := e.Election.Campaign(ctx, value)
+	return leader{led, value}, err
+}
+
+type leader struct {
+	fence.Leadership
+	first string
+}
+
+func (l leader) Proclaim(ctx context.Context, value string) error {
+	return cmp.Or(l.Leadership.Proclaim(ctx, value), l.Leadership.Proclaim(ctx, l.first))
+}
+
 func newAs[L guardtest.ClosableLocker](wrap func(*guardtest.Locker) L) func(*guardtest.LockerHarness) {
 	return func(h *guardtest.LockerHarness) {
 		sound := h.New
@@ -93,6 +118,7 @@ var brokenLockers = map[string]struct {
 	}, []string{"exclusion", "order of arrival", "try", "try all", "release", "contention", "election", "restart"}},
 	"waiter never leaves": {newAs(func(l *guardtest.Locker) stubborn { return stubborn{l} }), []string{"cancel"}},
 	"lease is never lost": {func(h *guardtest.LockerHarness) { h.Lose = func(testing.TB, guardtest.ClosableLocker) {} }, []string{"loss"}},
+	"value goes back":     {newAs(func(l *guardtest.Locker) proclaimer { return proclaimer{l} }), []string{"election"}},
 	"close does nothing":  {newAs(func(l *guardtest.Locker) unclosed { return unclosed{l} }), []string{"close"}},
 }
 

@@ -231,6 +231,8 @@ func (d *doctorFlags) repeated(doctorCmd *cobra.Command, command, server string)
 		}
 		values := []string{given.Value.String()}
 		switch name {
+		case "locks":
+			values = []string{d.etcd.repeated(doctorCmd)}
 		case "etcd-endpoints":
 			values = []string{strings.Join(d.etcd.endpoints, ",")}
 		case "database-url": // that of the finding's server, or all where the command takes several

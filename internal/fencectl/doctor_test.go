@@ -227,3 +227,22 @@ func TestDoctor_TheExitCodeIsThatOfTheWorstFinding(t *testing.T) {
 	require.Equal(t, cli.ExitNotReady, exitOf(of(doctor.Inconclusive, doctor.NotReady)))
 	require.Equal(t, cli.ExitViolated, exitOf(of(doctor.Inconclusive, doctor.NotReady, doctor.Violated)))
 }
+
+// The commands of findings reach the same locks. A user may be a secret too, as a token of NATS.
+func TestDoctor_RepeatsWhereTheLocksAre(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[string]string{
+		"postgres": "postgres", "etcd": "etcd://127.0.0.1:2379", "etcd://h:1,h:2/": "etcd://h:1,h:2",
+		"nats://s3cret@h:1?bucket=b": "'nats://h:1?bucket=b'",
+	} {
+		d := &doctorFlags{etcd: lockFlags{known: []LockService{{URL: "nats://HOST:PORT"}}}}
+		cmd, root := connected(d, newCommand("doctor", nil)), newRoot()
+		root.AddCommand(cmd)
+		require.NoError(t, cmd.ParseFlags([]string{"--locks", at}))
+		require.NoError(t, d.etcd.choose(cmd, true))
+		require.Equal(t, "fencectl locks list --locks "+want, d.repeated(cmd, "fencectl locks list", ""))
+		if d.etcd.url != nil {
+			require.Equal(t, "at nats://h:1?bucket=b", urlLocks{url: d.etcd.url}.Place())
+		}
+	}
+}

@@ -229,14 +229,17 @@ func (b *epochBump) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("the epoch was set to %d everywhere, and then could not be read back: %w", target, err)
 	}
-	where, redis := "", ""
+	where, then := "", "running processes and waiting calls go on by themselves"
 	if len(b.prefixes) == 0 {
 		where = "; no etcd was asked, since the locks are not there"
-		if !cli.IsGiven(cmd.Flag("locks")) {
-			redis = " (if the locks are in Redis: set redislock.Config.Epoch to it)"
-		}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d%s; running processes and waiting calls go on by themselves%s\n", target, where, redis)
+	const set = "set the Locker's Config.Epoch to it in every process"
+	if b.url != nil {
+		then = set
+	} else if where != "" && !cli.IsGiven(cmd.Flag("locks")) {
+		then += " (if the locks are neither in Postgres nor in etcd: " + set + ")"
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d%s; %s\n", target, where, then)
 	return b.report(cmd, after)
 }
 

@@ -224,3 +224,16 @@ func TestEpochBump_OfOneDatabaseUnderTwoNames(t *testing.T) {
 	require.NoError(t, e.pool(0).QueryRow(t.Context(), "select count(*) from fence.epoch_raise").Scan(&raises))
 	require.Equal(t, 1, raises)
 }
+
+// Open is not called: nothing of the epoch is there.
+func TestEpoch_BumpSaysWhatToSetForALockServiceWithoutOne(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	bump := func(at string) clitest.Ending {
+		return clitest.Run(t, newRoot(LockService{URL: "redis://HOST:PORT"}), "epoch", "bump", "--reason", "x", "--locks", at, "--database-url", dsn)
+	}
+	got := bump("redis://127.0.0.1:1")
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Contains(t, got.Stderr, "the epoch is 2; no etcd was asked, since the locks are not there; set the Locker's Config.Epoch to it in every process\n")
+	require.Equal(t, cli.ExitUsage, bump("redis").Code)
+}

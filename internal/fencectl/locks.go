@@ -289,9 +289,8 @@ type fenceState struct {
 
 func (f *fenceState) grant() fence.Grant { return fence.Grant{Epoch: f.Epoch, Token: f.Token} }
 
-// fencesFor reads the fences of the resources that are locked, and the fences that are
-// ahead of etcd: their grants are higher than any that etcd can have issued. It returns nil
-// without a database.
+// fencesFor reads the fences of the resources that are locked, and those whose grants are higher than any that the lock
+// service can have issued. It returns nil without a database.
 func (d *databaseFlags) fencesFor(ctx context.Context, all locks.Locks) (map[string]fenceState, error) {
 	if !d.given() {
 		return nil, nil
@@ -326,7 +325,7 @@ const (
 	driftCollision = "the fence has another holder of this token"
 )
 
-// drift compares the queue of a resource in etcd with the fence; f is nil if there is no fence.
+// drift compares the queue of a resource with the fence; f is nil if there is no fence.
 // Two calls of one process may both have keys in front while the first one's is being
 // deleted, so the fence may have the grant of a later key.
 func drift(queue []locks.Acquisition, f *fenceState) string {

@@ -21,7 +21,7 @@ import (
 	"github.com/fencekit/fencekit/internal/locks"
 )
 
-// lockService is all that commands need of a lock service. For another one implement it, and reach it in lockFlags.with.
+// lockService is all that commands need of a lock service.
 type lockService interface {
 	locks.Service
 	// NewLocker returns a locker whose locks outlive their last renewal by ttl.
@@ -35,7 +35,7 @@ type closableLocker interface {
 	Close(context.Context) error
 }
 
-// LockService is one that --locks reaches by a URL in a build that links it.
+// LockService is one that --locks reaches by a URL.
 type LockService struct {
 	URL string // what one looks like
 	// Open returns a Locker of the service at url, with that time to live, or with its default for 0, and what closes its
@@ -43,7 +43,7 @@ type LockService struct {
 	Open func(ctx context.Context, url *url.URL, ttl time.Duration) (l Locker, disconnect func(), err error)
 }
 
-// Locker is all that commands need of a LockService.
+// Locker is all that commands need of a LockService's.
 type Locker interface {
 	closableLocker
 	locks.Service
@@ -71,7 +71,14 @@ func (d disconnecting) Close(ctx context.Context) error {
 	return d.closableLocker.Close(ctx)
 }
 
-func (s urlLocks) Place() string { return "at " + s.url.Redacted() }
+func (s urlLocks) Place() string { return "at " + withoutLogin(s.url) }
+
+// withoutLogin leaves the user out as well, who may be a secret.
+func withoutLogin(of *url.URL) string {
+	u := *of
+	u.User = nil
+	return u.String()
+}
 
 // The values of --locks that are no URL.
 const (
@@ -150,6 +157,17 @@ func (l *lockFlags) choose(cmd *cobra.Command, database bool) error {
 	return nil
 }
 
+// repeated is --locks for another command, without a login.
+func (l *lockFlags) repeated(cmd *cobra.Command) string {
+	switch {
+	case l.url != nil:
+		return withoutLogin(l.url)
+	case l.locks == inEtcd && !cli.IsGiven(cmd.Flag("etcd-endpoints")):
+		return "etcd://" + strings.Join(l.endpoints, ",")
+	}
+	return l.locks
+}
+
 // parse reads what --locks says.
 func (l *lockFlags) parse(cmd *cobra.Command) error {
 	scheme, rest, isURL := strings.Cut(l.locks, "://")
@@ -163,7 +181,7 @@ func (l *lockFlags) parse(cmd *cobra.Command) error {
 		return nil
 	}
 	for _, service := range l.known {
-		if !strings.HasPrefix(service.URL, scheme+"://") {
+		if !isURL || !strings.HasPrefix(service.URL, scheme+"://") {
 			continue
 		}
 		var err error

@@ -36,7 +36,7 @@ func (c Config) validate() error {
 	case c.PollInterval < time.Millisecond || c.PollInterval > c.TTL/10:
 		return fmt.Errorf("%w: %s.Config.PollInterval is %v, want between 1ms and a tenth of TTL", fence.ErrInvalid, c.Name, c.PollInterval)
 	}
-	probe := fence.Grant{Resource: "r", Epoch: c.Epoch, Token: 1, Holder: newHolder(c.Label)}
+	probe := fence.Grant{Resource: "r", Epoch: c.Epoch, Token: 1, Holder: session.NewHolder(c.Label)}
 	if err := probe.Validate(); err != nil {
 		return fmt.Errorf("%s.Config: %w", c.Name, err)
 	}

@@ -37,7 +37,7 @@ var _ fence.Lease = (*lease)(nil)
 func (l *Locker) newLease(resource string, wait bool, value string) (*lease, error) {
 	p := &lease{
 		locker: l, value: value, freed: make(chan struct{}, 1), settled: make(chan struct{}), asking: true,
-		grant: fence.Grant{Resource: resource, Epoch: l.cfg.Epoch, Holder: newHolder(l.cfg.Label)},
+		grant: fence.Grant{Resource: resource, Epoch: l.cfg.Epoch, Holder: session.NewHolder(l.cfg.Label)},
 	}
 	if wait {
 		p.mark = 5 * l.cfg.PollInterval

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -44,14 +43,12 @@ func New(service Service, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	l := &Locker{
-		service: service, cfg: cfg, process: newHolder(cfg.Label), closing: session.NewClosing(), tasks: session.NewTasks(),
+		service: service, cfg: cfg, process: session.NewHolder(cfg.Label), closing: session.NewClosing(), tasks: session.NewTasks(),
 		watched: make(chan struct{}, 1), leases: map[string][]*lease{},
 	}
 	l.tasks.Start(l.look)
 	return l, nil
 }
-
-func newHolder(label string) string { return fmt.Sprintf("%s-%016x", label, rand.Uint64()) }
 
 var errClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
@@ -61,7 +58,7 @@ func (l *Locker) Check(ctx context.Context) error {
 	if l.closing.IsClosed() {
 		return errClosed
 	}
-	r := Request{Resource: "\n" + newHolder("check"), Process: l.process, Holder: "check", TTL: l.cfg.TTL} // no resource has that name
+	r := Request{Resource: "\n" + session.NewHolder("check"), Process: l.process, Holder: "check", TTL: l.cfg.TTL} // no resource has that name
 	_, err := within(ctx, l, func(ctx context.Context) (none struct{}, err error) { return none, l.service.Check(ctx, r) })
 	return l.unavailable("check", err)
 }

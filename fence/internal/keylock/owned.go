@@ -2,7 +2,8 @@ package keylock
 
 import "github.com/fencekit/fencekit/fence"
 
-// Owned is what a test asks about a resource that l owns: renew renews it now, and returns when l knows the outcome.
+// Owned is for tests. It returns the requests of all leases that l has, and for each what renews it now and returns when
+// l knows the outcome.
 func (l *Locker) Owned() (requests []Request, renew []func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -188,12 +188,13 @@ func (c lifetime) look() {
 }
 
 // Ended is the error of a call whose context has ended.
-func Ended(ctx context.Context, what string) error {
+func Ended(ctx context.Context, what string) error { return fmt.Errorf("%s: %w", what, EndOf(ctx)) }
+
+// EndOf is the error and the cause of a context that has ended.
+func EndOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
-		err = cause
-	} else {
-		err = fmt.Errorf("%w: %w", err, cause)
+		return cause
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("%w: %w", err, cause)
 }

@@ -1,4 +1,4 @@
-// Package session keeps alive what a Locker's leases live under: a lease in etcd, or a row in Postgres.
+// Package session keeps alive what a Locker's leases live under: a lease in etcd, a row in Postgres, or a key.
 package session
 
 import (

@@ -102,3 +102,6 @@ func DefaultLabel() string {
 	}
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
+
+// NewHolder is label and a random number, of one acquisition alone.
+func NewHolder(label string) string { return fmt.Sprintf("%s-%016x", label, rand.Uint64()) }

@@ -219,7 +219,7 @@ func (c *Cluster) Recheck() {
 	c.Tasks.Start(func(ctx context.Context) {
 		defer c.rechecking.Store(false)
 		for n := 0; ctx.Err() == nil && !c.CheckNow(ctx); n++ {
-			Pause(ctx, n)
+			session.Pause(ctx, n)
 		}
 	})
 }
@@ -230,8 +230,6 @@ func (c *Cluster) CheckNow(ctx context.Context) bool {
 	err := c.RefreshEpoch(ctx)
 	return err == nil || errors.As(err, new(reasoned)) || errors.Is(err, ErrClientClosed)
 }
-
-func Pause(ctx context.Context, n int) { session.Pause(ctx, n) }
 
 func badClient(reason string, args ...any) error {
 	return fmt.Errorf("%w: the etcd client %s", fence.ErrInvalid, fmt.Sprintf(reason, args...))

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
 var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
@@ -34,15 +35,7 @@ func TooBig(err error) bool {
 }
 
 func Ended(ctx context.Context, what string) error {
-	return fmt.Errorf("etcd: %s: %w", what, EndOf(ctx))
-}
-
-func EndOf(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return session.Ended(ctx, "etcd: "+what)
 }
 
 var unauthenticated = []error{
@@ -182,7 +175,7 @@ func (c *Cluster) Unavailable(op string, err error) error {
 // Unanswered returns the error after ctx ended without an answer from etcd. After a deadline it names the
 // endpoints: a caller with deadlines below RequestTimeout would not learn otherwise that etcd is away.
 func (c *Cluster) Unanswered(ctx context.Context, op string) error {
-	end := EndOf(ctx)
+	end := session.EndOf(ctx)
 	if !errors.Is(end, context.DeadlineExceeded) {
 		return Ended(ctx, op)
 	}

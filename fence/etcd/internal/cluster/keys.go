@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -97,8 +96,6 @@ func (k Space) Void(id clientv3.LeaseID) string {
 }
 
 func (k Space) Epoch() string { return k.Prefix + "/epoch" }
-
-func NewHolder(label string) string { return label + "-" + rand.Text() }
 
 // LockValue is the value of a lock key, for people and observers. No decision depends on it (F2).
 type LockValue struct {

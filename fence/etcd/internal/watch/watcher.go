@@ -18,6 +18,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
 // Watcher uses the raw protocol, because the client's Watch keeps goroutines for each watch. It is safe for
@@ -202,7 +203,7 @@ func (w *Watcher) run(ctx context.Context) {
 		if time.Since(began) > time.Minute {
 			failures = 0
 		}
-		cluster.Pause(ctx, failures)
+		session.Pause(ctx, failures)
 		failures++
 	}
 }
@@ -232,7 +233,7 @@ func (w *Watcher) relist(f *Follower) {
 			if used, err := w.list(ctx, f); used && err == nil {
 				return
 			}
-			cluster.Pause(ctx, n)
+			session.Pause(ctx, n)
 		}
 	})
 }
@@ -252,7 +253,7 @@ func (s *stream) watchRejected(f *Follower) {
 				}
 				return
 			}
-			cluster.Pause(s.ctx, n)
+			session.Pause(s.ctx, n)
 		}
 	})
 }
