@@ -41,8 +41,8 @@ type Lease interface {
 
 // Locker is a lock service. It is safe for concurrent use.
 type Locker interface {
-	// Acquire waits for its turn, in order of arrival, until it owns the resource or ctx ends; it then returns
-	// without waiting for the network. Calls of one process exclude each other too.
+	// Acquire waits for its turn, in order of arrival if the service keeps one, until it owns the resource or ctx
+	// ends; it then returns without waiting for the network. Calls of one process exclude each other too.
 	Acquire(ctx context.Context, resource string) (Lease, error)
 
 	// TryAcquire is Acquire without waiting: if another holder owns or awaits the resource, it returns a
