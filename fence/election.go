@@ -37,8 +37,8 @@ type Elector interface {
 	Election(name string) (Election, error)
 }
 
-// Election elects one leader at a time, in the order of Acquire. It is the queue of the resource of the same name,
-// whose holder leads. It is safe for concurrent use and needs no closing.
+// Election elects one leader at a time, in the order in which the Locker grants: the holder of the resource of the
+// same name leads. It is safe for concurrent use and needs no closing.
 type Election interface {
 	// Campaign waits until it is elected, in one queue with Acquire and with its errors, and then proclaims value: see
 	// ValidateValue.

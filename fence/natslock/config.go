@@ -35,8 +35,8 @@ type Config struct {
 
 type engine = keylock.Locker
 
-// Locker is a fence.Locker, fence.Raiser and fence.EpochKeeper on NATS. It is safe for concurrent use, and closed by
-// Close.
+// Locker is a fence.Locker, fence.Elector, fence.Raiser and fence.EpochKeeper on NATS, for fencekit.Config.Locker. It is
+// safe for concurrent use, and closed by Close.
 type Locker struct {
 	*engine
 	service *service

@@ -36,8 +36,8 @@ type Config struct {
 
 type engine = keylock.Locker
 
-// Locker is a fence.Locker, fence.Elector, fence.Raiser and fence.EpochKeeper on Redis. It is safe for concurrent use,
-// and closed by Close.
+// Locker is a fence.Locker, fence.Elector, fence.Raiser and fence.EpochKeeper on Redis, for fencekit.Config.Locker. It is
+// safe for concurrent use, and closed by Close.
 type Locker struct {
 	*engine
 	client  redis.UniversalClient
