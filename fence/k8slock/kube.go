@@ -209,14 +209,18 @@ func (s *service) granted(ctx context.Context, r keylock.Request, l *coordinatio
 	return token(l), nil
 }
 
-// own has the Lease written if it is the holder's, again if others came before, and reports whether it is.
-func (s *service) own(ctx context.Context, r keylock.Request, write func(*coordination.Lease) error) (bool, error) {
+// own has the Lease written if it is the holder's, with that token or any for 0, again if others came before, and reports
+// whether it is. Only a Lease as this process wrote it tells its token: others may write before its first renewal.
+func (s *service) own(ctx context.Context, r keylock.Request, t fence.Token, write func(*coordination.Lease) error) (bool, error) {
 	held, _ := s.held.Load(r.Holder)
 	l, _ := held.(*coordination.Lease)
 	for n := 1; ; n++ {
 		var err error
 		if l == nil {
 			l, err = s.get(ctx, r.Resource)
+		}
+		if n == 1 && held != nil && t > 0 && token(l) != t {
+			return false, nil
 		}
 		if apierrors.IsNotFound(err) || errors.As(err, new(*ForeignLeaseError)) || err == nil && holder(l) != r.Holder {
 			return false, nil
@@ -232,7 +236,7 @@ func (s *service) own(ctx context.Context, r keylock.Request, write func(*coordi
 }
 
 func (s *service) Renew(ctx context.Context, r keylock.Request, t fence.Token) (bool, error) {
-	return s.own(ctx, r, func(l *coordination.Lease) error {
+	return s.own(ctx, r, t, func(l *coordination.Lease) error {
 		l.Annotations[ofToken], l.Annotations[ofValue] = t.String(), r.Value
 		l, err := s.leases.Update(ctx, touch(l), metav1.UpdateOptions{})
 		if err == nil {
@@ -247,7 +251,7 @@ func (s *service) Renew(ctx context.Context, r keylock.Request, t fence.Token) (
 // Release keeps a Lease that says what to add.
 func (s *service) Release(ctx context.Context, r keylock.Request) error {
 	defer s.held.Delete(r.Holder)
-	_, err := s.own(ctx, r, func(l *coordination.Lease) error {
+	_, err := s.own(ctx, r, 0, func(l *coordination.Lease) error {
 		if l.Annotations[ofOffset] == "" {
 			return s.leases.Delete(ctx, l.Name, *metav1.NewRVDeletionPrecondition(l.ResourceVersion))
 		}

@@ -128,7 +128,7 @@ func TestRenew_AnotherWriterIsNoLoss(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 
 	// A PUT makes a Lease that is gone, unless it has the UID.
-	acquire(t, a, request("a"))
+	token = acquire(t, a, request("a"))
 	before = func() {
 		before = func() {}
 		o.delete()

@@ -5,7 +5,8 @@
 // and a lost count is raised above the fence's token (fence.Raiser).
 //
 //   - F1: a key is written on condition of the revision that was read, and the token is its new one: the sequence of
-//     the bucket's stream, which all resources share, plus what Raise has added. What NATS loses is lost.
+//     the bucket's stream, which all resources share, plus what Raise has added. What NATS loses is lost. An acquisition
+//     that stands still while Raise and another grant pass by gets a lower token, which the fence rejects.
 //   - F2: as far as NATS keeps the lock. A lost answer is asked for again under the same holder. Nothing is sent
 //     without a connection, since the client would keep it for later; a write that still arrives after the release that
 //     followed it keeps the resource from others for the time to live. So may a released lock, after a hard stop.

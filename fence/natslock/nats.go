@@ -224,7 +224,7 @@ func (s *service) Acquire(ctx context.Context, r keylock.Request) (fence.Token, 
 
 func (s *service) Renew(ctx context.Context, r keylock.Request, token fence.Token) (bool, error) {
 	lock, err := s.read(ctx, r.Resource)
-	if err != nil || !lock.by(r) {
+	if err != nil || !lock.by(r) || lock.Token != token {
 		return false, err
 	}
 	_, err = s.write(ctx, r, token.String(), lock.revision)

@@ -85,21 +85,6 @@ func TestService_KeepsItsPromises(t *testing.T) {
 	}))
 }
 
-// A request of its own that came late has taken the lock anew. Another holder may have had it in between.
-func TestRenew_NotUnderAnotherToken(t *testing.T) {
-	t.Parallel()
-	c := client(t, server(t))
-	s, r := serviceOf(c), keylock.Request{Resource: "r", Process: "p", Holder: "h", TTL: time.Minute}
-	token, err := s.Acquire(patient(t), r)
-	require.NoError(t, err)
-	require.NoError(t, expire(patient(t), c, r.Resource))
-	_, err = s.Acquire(patient(t), r)
-	require.NoError(t, err)
-	renewed, err := s.Renew(patient(t), r, token)
-	require.NoError(t, err)
-	require.False(t, renewed)
-}
-
 func TestContract(t *testing.T) { guardtest.TestLocker(t, harness(t, 10*time.Millisecond)) }
 
 func BenchmarkLocker(b *testing.B) { guardtest.BenchmarkLocker(b, harness(b, 0)) }

@@ -76,12 +76,12 @@ func (m *memory) Acquire(_ context.Context, r keylock.Request) (fence.Token, err
 	return m.keys[r.Resource].token, nil
 }
 
-func (m *memory) Renew(_ context.Context, r keylock.Request, _ fence.Token) (bool, error) {
+func (m *memory) Renew(_ context.Context, r keylock.Request, token fence.Token) (bool, error) {
 	defer m.mu.Unlock()
 	if answer := m.enter("renew", r); answer != nil {
 		return answer.(bool), nil
 	}
-	k, owns := m.keys[r.Resource], m.owns(r)
+	k, owns := m.keys[r.Resource], m.owns(r) && m.keys[r.Resource].token == token
 	if k.value = r.Value; owns {
 		m.keys[r.Resource] = k
 	}
@@ -200,7 +200,7 @@ func TestCheck_FindsEachBrokenPromise(t *testing.T) {
 			return nil
 		},
 		"asked again after a renewal it returns the same token": func(m *memory, method string, r keylock.Request) any {
-			if k := m.keys[r.Resource]; method == "renew" && m.owns(r) {
+			if k := m.keys[r.Resource]; method == "acquire" && m.owns(r) && k.value == "w\nw" {
 				k.token++
 				m.keys[r.Resource] = k
 			}
@@ -220,6 +220,12 @@ func TestCheck_FindsEachBrokenPromise(t *testing.T) {
 		},
 		"a key that is over isn't renewed": func(m *memory, method string, r keylock.Request) any {
 			if method == "renew" && m.count[r.Resource] == 2 && !m.owns(r) {
+				return true
+			}
+			return nil
+		},
+		"a holder that has the key anew doesn't renew it under its old token": func(m *memory, method string, r keylock.Request) any {
+			if method == "renew" && m.owns(r) && m.count[r.Resource] == 4 {
 				return true
 			}
 			return nil

@@ -36,7 +36,8 @@ type Service interface {
 	// Acquire changes nothing of it, fails with a *fence.LockedError that names its holder if that is known, and
 	// lets Contended tell the holder's process for Mark, if that is another.
 	Acquire(ctx context.Context, r Request) (fence.Token, error)
-	// Renew keeps the key, with the request's value, for another TTL if it is the holder's, and reports whether it is.
+	// Renew keeps the key, with the request's value, for another TTL if it is the holder's with that token, and reports
+	// whether it is. With another token a late request has taken it anew, perhaps after another holder.
 	Renew(ctx context.Context, r Request, token fence.Token) (bool, error)
 	// Release deletes the key if it is the holder's, or its place in the queue, and nothing of others.
 	Release(ctx context.Context, r Request) error

@@ -59,7 +59,10 @@ func Check(ctx context.Context, h Harness) error {
 
 	run.must(h.Expire(ctx, h.Resource))
 	run.check("a key that is over isn't renewed", !run.renews(h.B, b, second))
-	third := run.acquire(h.A, a, second)
+	late := run.acquire(h.A, a, second)
+	run.must(h.Expire(ctx, h.Resource))
+	third := run.acquire(h.A, a, late)
+	run.check("a holder that has the key anew doesn't renew it under its old token", !run.renews(h.A, a, late))
 	run.must(h.A.Raise(ctx, h.Resource, third+1000))
 	run.check("Raise keeps the token of a holder", run.acquire(h.A, a, 0) == third && run.renews(h.A, a, third))
 	run.must(h.B.Raise(ctx, h.Resource, 1))
