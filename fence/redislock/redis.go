@@ -143,20 +143,21 @@ var refusals = map[string]struct {
 	temporary bool
 	text      string
 }{
-	"NOAUTH":                            {fence.Denied, false, "give the client a user and password"},
-	"WRONGPASS":                         {fence.Denied, false, "correct the client's user and password"},
-	"NOPERM":                            {fence.Denied, false, rights},
-	"ERR The user executing the script": {fence.Denied, false, rights},
-	"OOM":                               {fence.NoSpace, false, "raise maxmemory: with this maxmemory-policy nothing can be evicted"},
-	"MISCONF":                           {fence.NoSpace, false, "mend what keeps Redis from saving, as its log says, often a full disk; or set stop-writes-on-bgsave-error to no"},
-	"READONLY":                          {fence.Unreachable, true, "the server is a replica: connect to the primary, as with redis.NewFailoverClient"},
-	"MASTERDOWN":                        {fence.Unreachable, true, "the server is a replica without its primary: connect to the primary, as with redis.NewFailoverClient"},
-	"NOREPLICAS":                        {fence.Unreachable, true, "fewer replicas follow than min-replicas-to-write wants"},
-	"LOADING":                           {fence.Unreachable, true, "the server is starting, or copies its primary"},
-	"BUSY":                              {fence.Unreachable, true, "a script of another client runs: see script kill"},
-	"CLUSTERDOWN":                       {fence.Unreachable, true, "a part of the cluster has no primary: see cluster info"},
-	"TRYAGAIN":                          {fence.Unreachable, true, "the cluster moves the keys to another server"},
-	"ERR max number of clients reached": {fence.Unreachable, true, "raise maxclients, or connect fewer clients"},
+	"ERR Protocol error: unauthenticated": {fence.Denied, false, "give the client a user and password"}, // its first request is too long for one without
+	"NOAUTH":                              {fence.Denied, false, "give the client a user and password"},
+	"WRONGPASS":                           {fence.Denied, false, "correct the client's user and password"},
+	"NOPERM":                              {fence.Denied, false, rights},
+	"ERR The user executing the script":   {fence.Denied, false, rights},
+	"OOM":                                 {fence.NoSpace, false, "raise maxmemory: with this maxmemory-policy nothing can be evicted"},
+	"MISCONF":                             {fence.NoSpace, false, "mend what keeps Redis from saving, as its log says, often a full disk; or set stop-writes-on-bgsave-error to no"},
+	"READONLY":                            {fence.Unreachable, true, "the server is a replica: connect to the primary, as with redis.NewFailoverClient"},
+	"MASTERDOWN":                          {fence.Unreachable, true, "the server is a replica without its primary: connect to the primary, as with redis.NewFailoverClient"},
+	"NOREPLICAS":                          {fence.Unreachable, true, "fewer replicas follow than min-replicas-to-write wants"},
+	"LOADING":                             {fence.Unreachable, true, "the server is starting, or copies its primary"},
+	"BUSY":                                {fence.Unreachable, true, "a script of another client runs: see script kill"},
+	"CLUSTERDOWN":                         {fence.Unreachable, true, "a part of the cluster has no primary: see cluster info"},
+	"TRYAGAIN":                            {fence.Unreachable, true, "the cluster moves the keys to another server"},
+	"ERR max number of clients reached":   {fence.Unreachable, true, "raise maxclients, or connect fewer clients"},
 }
 
 func (s service) Look(ctx context.Context, resource string) (keylock.Owner, error) {

@@ -156,7 +156,7 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, resource string, expected fen
 		return err
 	}
 	if err == nil {
-		next := "no process waits: guarded writes under earlier grants commit until a process claims the resource"
+		next := "no process waits, as far as the lock service shows it: guarded writes under earlier grants commit until a process claims the resource"
 		if unread != nil {
 			next = fmt.Sprintf("who is next can't be read: %v", unread)
 		} else if queue := left.Queue(resource); len(queue) > 0 {

@@ -127,11 +127,7 @@ func (l *lockFlags) register(flags *pflag.FlagSet) {
 }
 
 func (l *lockFlags) registerLocks(flags *pflag.FlagSet) {
-	urls := ""
-	for _, service := range l.known {
-		urls += ", " + service.URL
-	}
-	flags.StringVar(&l.locks, "locks", "", "where the locks are: postgres, etcd, etcd://HOST:PORT,..."+urls+"; if not given, etcd if a flag of etcd is given or no database, else postgres")
+	flags.StringVar(&l.locks, "locks", "", "where the locks are: postgres, etcd, etcd://HOST:PORT,..."+l.urls()+"; if not given, etcd if a flag of etcd is given or no database, else postgres")
 	cli.NameVariables(flags, "locks")
 }
 
@@ -139,6 +135,8 @@ func (l *lockFlags) registerLocks(flags *pflag.FlagSet) {
 func (l *lockFlags) choose(cmd *cobra.Command, database bool) error {
 	i := slices.IndexFunc(etcdFlagNames, func(name string) bool { return cmd.Flags().Changed(name) })
 	switch {
+	case l.locks == "" && len(l.known) > 0:
+		return cli.UsageErrorf("--locks (FENCEKIT_LOCKS) is required, such as %s, postgres or etcd: a lock that the services don't use excludes none of them", l.known[0].URL)
 	case l.locks == "" && (i >= 0 || !database):
 		l.locks = inEtcd
 	case l.locks == "":
@@ -192,20 +190,27 @@ func (l *lockFlags) parse(cmd *cobra.Command) error {
 		return nil
 	}
 	if isURL {
-		return cli.UsageErrorf("--locks: this build of fencectl reaches no %s: see cmd/fencectl of that lock service's module", scheme)
+		return cli.UsageErrorf("--locks: this build of fencectl reaches no %s, but postgres, etcd%s: see cmd/fencectl of that lock service's module", scheme, l.urls())
 	}
 	return cli.UsageErrorf("--locks is %q, want postgres, etcd or a URL", l.locks)
+}
+
+// urls are those that this build reaches, each after a comma.
+func (l *lockFlags) urls() (urls string) {
+	for _, service := range l.known {
+		urls += ", " + service.URL
+	}
+	return urls
 }
 
 // withURL has do use a service that is reached by a URL.
 func (l *lockFlags) withURL(ctx context.Context, do func(context.Context, lockService) error) error {
 	locker, disconnect, err := l.service.Open(ctx, l.url, 0)
-	if err != nil {
-		return cli.UsageErrorf("--locks: %w", err)
+	if err == nil {
+		defer disconnect()
+		defer locker.Close(context.WithoutCancel(ctx))
+		err = do(ctx, urlLocks{locker, l.service, l.url})
 	}
-	defer disconnect()
-	defer locker.Close(context.WithoutCancel(ctx))
-	err = do(ctx, urlLocks{locker, l.service, l.url})
 	if err == nil || errors.As(err, new(*cli.ExitError)) {
 		return err
 	}

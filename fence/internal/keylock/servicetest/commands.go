@@ -12,6 +12,9 @@ import (
 
 // Commands runs fencectl on the service at a URL, which l uses too. Its caller's TestMain calls clitest.Reexec.
 func Commands(t *testing.T, at string, l fence.Locker) {
+	out, err := clitest.Child(t, nil, "locks", "list").CombinedOutput()
+	require.ErrorContains(t, err, "exit status 64")
+	require.Contains(t, string(out), "--locks (FENCEKIT_LOCKS) is required")
 	held, err := l.Acquire(t.Context(), "sku/{42}")
 	require.NoError(t, err)
 	run := func(code int, args ...string) string {
