@@ -52,11 +52,11 @@ func TestWrites_SpareTheNextHolder(t *testing.T) {
 	t.Parallel()
 	js := connect(t, start(t, server.Options{}).ClientURL())
 	b := serviceOf(js)
-	for name, write := range map[string]func(a *service) error{
-		"acquire again": func(a *service) error { _, err := a.Acquire(patient(t), ofA); return err },
-		"renew":         func(a *service) error { _, err := a.Renew(patient(t), ofA, 1); return err },
-		"release":       func(a *service) error { return a.Release(patient(t), ofA) },
-		"acquire": func(a *service) error {
+	for name, write := range map[string]func(a *service, mine fence.Token) error{
+		"acquire again": func(a *service, _ fence.Token) error { _, err := a.Acquire(patient(t), ofA); return err },
+		"renew":         func(a *service, mine fence.Token) error { _, err := a.Renew(patient(t), ofA, mine); return err },
+		"release":       func(a *service, _ fence.Token) error { return a.Release(patient(t), ofA) },
+		"acquire": func(a *service, _ fence.Token) error {
 			require.NoError(t, a.Release(patient(t), ofA))
 			_, err := a.Acquire(patient(t), ofA)
 			return err
@@ -64,7 +64,7 @@ func TestWrites_SpareTheNextHolder(t *testing.T) {
 	} {
 		h := &hooked{JetStream: js}
 		a := serviceOf(h)
-		acquired(t, a, ofA)
+		mine := acquired(t, a, ofA)
 		var token fence.Token
 		h.before = func() {
 			if name == "acquire" {
@@ -74,7 +74,7 @@ func TestWrites_SpareTheNextHolder(t *testing.T) {
 			require.NoError(t, expire(patient(t), a, "r"))
 			token = acquired(t, b, ofB)
 		}
-		require.Error(t, write(a), name)
+		require.Error(t, write(a, mine), name)
 		owns(t, b, ofB, token)
 		require.NoError(t, b.Release(patient(t), ofB))
 	}
