@@ -319,6 +319,67 @@ func TestAcquire_AsksAgainForALostAnswer(t *testing.T) {
 	require.NoError(t, l.Close(t.Context()))
 }
 
+// The service never answers, and has made the key each time. It is given back with the call.
+func TestAcquire_GivesBackWhatNoAnswerTold(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	l, err := keylock.New(mute{m}, config(time.Millisecond))
+	require.NoError(t, err)
+	_, err = l.TryAcquire(t.Context(), "r")
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.NoError(t, l.Close(t.Context()))
+	require.Empty(t, m.keys)
+}
+
+type mute struct{ *memory }
+
+func (m mute) Acquire(ctx context.Context, r keylock.Request) (fence.Token, error) {
+	_, _ = m.memory.Acquire(ctx, r)
+	return 0, errors.New("connection reset")
+}
+
+// A lease whose deadline is over when the answer comes is given back, and acquired anew.
+func TestAcquire_ReturnsNoLeaseThatIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, late := newMemory(), sync.OnceFunc(func() { time.Sleep(950 * time.Millisecond) })
+		m.before = func(method string, _ keylock.Request) {
+			if method == "acquire" {
+				late()
+			}
+		}
+		l, err := keylock.New(m, keylock.Config{Name: "memory", TTL: time.Second})
+		require.NoError(t, err)
+		held, err := l.Acquire(t.Context(), "r")
+		require.NoError(t, err)
+		require.NoError(t, held.Err())
+		require.NoError(t, l.Close(t.Context()))
+	})
+}
+
+func TestAcquire_RefusesACountThatIsNoToken(t *testing.T) {
+	t.Parallel()
+	for _, count := range []fence.Token{-1, fence.MaxToken} {
+		m := newMemory()
+		m.count["r"] = count
+		_, err := locker(t, m, config(time.Millisecond)).TryAcquire(t.Context(), "r")
+		require.ErrorIs(t, err, fence.ErrUnavailable)
+	}
+}
+
+func TestRaise_IsForTheEpochOfItsGrants(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	cfg := config(time.Millisecond)
+	cfg.Epoch = 2
+	l := locker(t, m, cfg)
+	above := fence.Grant{Resource: "r", Epoch: 1, Token: 9, Holder: "h"}
+	require.NoError(t, l.Raise(t.Context(), above))
+	require.Zero(t, m.count["r"], "any token of a higher epoch is higher")
+	above.Epoch = 3
+	require.ErrorIs(t, l.Raise(t.Context(), above), fence.ErrInvalid)
+}
+
 // A release wakes the oldest of those that wait for the resource in this process: the next poll is minutes away.
 func TestRelease_WakesTheOldestWaiter(t *testing.T) {
 	t.Parallel()
