@@ -130,6 +130,9 @@ func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], reso
 	if o.once != nil && o.ReadOnly {
 		return fmt.Errorf("%w: Once and ReadOnly: nothing is kept of an operation that only reads", ErrInvalid)
 	}
+	if o.receipt != nil && o.ReadOnly {
+		return fmt.Errorf("%w: Receipt and ReadOnly: the history has nothing of an operation that only reads", ErrInvalid)
+	}
 	if o.once != nil && o.Record.ID == "" {
 		o.Record.ID = o.once.Key
 	}

@@ -117,6 +117,7 @@ func TestCalls_RejectBadArguments(t *testing.T) {
 		"OpID":     {guard.OpID("a"), guard.OpID("b")},
 		"Name":     {guard.Name("a"), guard.Name("b")},
 		`Attr "k"`: {guard.Attr("k", "v"), guard.Attr("k", "w")},
+		"Receipt":  {guard.Receipt(new(storage.Receipt)), guard.Receipt(new(storage.Receipt))},
 	} {
 		err := doOnce(ctx, g, sku, set("k", "v"), twice...)
 		require.ErrorIs(t, err, guard.ErrInvalid)
@@ -126,6 +127,7 @@ func TestCalls_RejectBadArguments(t *testing.T) {
 		{guard.OpID("")}, {guard.OpID(long)}, {guard.OpID("\xff")}, {guard.OpID("a\x00")},
 		{guard.Name("")}, {guard.Name(long)}, {nil}, many,
 		{guard.Attr("", "v")}, {guard.Attr(long, "v")}, {guard.Attr("k", long)}, {guard.Attr("k", "\xff")},
+		{guard.Receipt(nil)}, {guard.Receipt(new(storage.Receipt)), guard.ReadOnly()},
 	} {
 		require.ErrorIs(t, guard.Do(ctx, g, sku, set("k", "v"), opts...), guard.ErrInvalid)
 	}

@@ -43,6 +43,7 @@ type options struct {
 	retryable bool
 	once      *storage.OnceKey
 	result    result
+	receipt   *storage.Receipt
 }
 
 type anyOption func(o *options) error
@@ -144,6 +145,27 @@ func Retryable() HoldOption {
 func ReadOnly() Option {
 	return anyOption(func(o *options) error {
 		o.ReadOnly = true
+		return nil
+	})
+}
+
+// Receipt sets *to, before the call returns, to the receipt of the operation: the entries that the history has of it,
+// one for each resource whose fence it moved; in a [Hold] and under the caller's grants, all of those. Its text form
+// can be kept with what it is the receipt of; "fencectl audit verify --receipt" finds whether the history still has it.
+// It costs no round trip.
+//
+// *to is nil unless this call was told that the operation's COMMIT took effect: after an error, if the answer is that of
+// an earlier call ([Once]), and if the answer to COMMIT was lost, also where the call then found out that it had taken
+// effect. The history has the operation's [OpID] in any case. With [ReadOnly] it is ErrInvalid.
+func Receipt(to *storage.Receipt) Option {
+	return anyOption(func(o *options) error {
+		if to == nil {
+			return fmt.Errorf("%w: Receipt without a place for it", ErrInvalid)
+		}
+		if o.receipt != nil {
+			return givenTwice("Receipt")
+		}
+		*to, o.receipt = nil, to
 		return nil
 	})
 }

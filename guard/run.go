@@ -329,7 +329,21 @@ func (t *transaction[Tx]) run() (err error) {
 		return endError(c.ctx)
 	}
 	t.sent = true
-	return c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
+	err = c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
+	if err == nil {
+		t.giveReceipts(moves)
+	}
+	return err
+}
+
+func (t *transaction[Tx]) giveReceipts(moves []storage.Move) {
+	for _, c := range t.calls {
+		for i, s := range t.states {
+			if c.receipt != nil && *moves[i].Hash != [32]byte{} { // else the answer was lost
+				*c.receipt = append(*c.receipt, storage.ReceiptEntry{Grant: s.claim.Grant, Position: s.claim.Position, Hash: *moves[i].Hash})
+			}
+		}
+	}
 }
 
 // recall decodes a kept result. The store has compared the positions, or has locked the fences and committed, so the
@@ -449,8 +463,10 @@ func (t *transaction[Tx]) moves(run *runContext) ([]storage.Move, error) {
 		return nil, nil
 	}
 	move := storage.Move{Ops: run.op[:0]}
+	asked := false
 	for _, c := range t.calls {
 		move.Ops = append(move.Ops, c.Record)
+		asked = asked || c.receipt != nil
 	}
 	if once := t.leader.once; once != nil {
 		data, err := t.leader.keep()
@@ -461,6 +477,9 @@ func (t *transaction[Tx]) moves(run *runContext) ([]storage.Move, error) {
 	}
 	moves := run.move[:0]
 	for range t.states {
+		if asked {
+			move.Hash = new([32]byte)
+		}
 		moves = append(moves, move)
 	}
 	return moves, nil

@@ -138,6 +138,9 @@ type Txn[Tx any] interface {
 type Move struct {
 	Ops  []OpRecord
 	Kept []Kept
+	// Hash, unless it is nil, is set to Entry.Hash of the entry by a Commit that returns no error. All of a Commit's
+	// moves have one, or none.
+	Hash *[32]byte
 }
 
 // Kept is the result of an operation with guard.Once. Result may be nil.

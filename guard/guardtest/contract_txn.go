@@ -1,6 +1,7 @@
 package guardtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +84,9 @@ func commits[Tx any](r *run[Tx]) {
 		moves = nil
 	}
 	for i := range int64(3) {
+		for n := range moves {
+			moves[n].Hash = new([32]byte)
+		}
 		txn := r.begin(claims...)
 		r.noError(txn.Run(r.ctx, r.work(i+1)))
 		moved, err := txn.Commit(r.ctx, moves)
@@ -98,8 +102,9 @@ func commits[Tx any](r *run[Tx]) {
 			}
 			r.check(m.Grant == c.Grant && m.Resource == c.Resource && m.Seq == c.Seq+1 && m.Tx != c.Tx && m.Tx == moved[0].Tx,
 				"a commit moved %+v to %+v", c, m)
-			ops := r.at(m, storage.KindWrite).Ops
-			r.check(len(ops) == 1 && ops[0].ID == c.Grant.Resource, "the entry of %s has the operations %+v", c.Grant.Resource, ops)
+			e := r.at(m, storage.KindWrite)
+			r.check(len(e.Ops) == 1 && e.Ops[0].ID == c.Grant.Resource, "the entry of %s has the operations %+v", c.Grant.Resource, e.Ops)
+			r.check(bytes.Equal(e.Hash, moves[n].Hash[:]), "Commit said that the hash of %s is %x, its entry's is %x", c.Grant.Resource, *moves[n].Hash, e.Hash)
 			r.resolves(storage.InDoubt{Claims: claims[n : n+1], Tx: m.Tx}, true)
 		}
 		claims = moved

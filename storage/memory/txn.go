@@ -75,8 +75,17 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	}
 	switch fate {
 	case Normal, ReplyLost:
-		if moved, err := s.seal(t, moves); err != nil || fate == Normal {
-			return moved, err
+		moved, err := s.seal(t, moves)
+		if err != nil {
+			return nil, err
+		}
+		if fate == Normal {
+			for i, m := range moves {
+				if r := s.resources[moved[i].Resource-1]; m.Hash != nil {
+					*m.Hash = [32]byte(r.entries[len(r.entries)-1].Hash)
+				}
+			}
+			return moved, nil
 		}
 	case Late:
 		t.moves = moves

@@ -73,6 +73,7 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 			return nil, fmt.Errorf("%w by SQL in a batch: %s", storage.ErrTxEnded, operation.WhatStays)
 		}
 		ahead.read(answer.Ahead)
+		t.readHashes(answer.Rows)
 		return t.moved(), nil
 	case wire.InDoubt:
 		return nil, t.inDoubt(ctx, err)
@@ -103,6 +104,17 @@ func (t *txn) inDoubt(ctx context.Context, err error) error {
 
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
 
+// readHashes sets the moves' hashes from the row behind the seal's.
+func (t *txn) readHashes(rows [][]string) {
+	if t.seals[0].Hash == nil || len(rows) < 2 {
+		return
+	}
+	all, _ := hex.DecodeString(rows[1][0])
+	for i, s := range t.seals {
+		copy(s.Hash[:], all[min(len(all), i*len(s.Hash)):])
+	}
+}
+
 func (t *txn) moved() []storage.Claim {
 	claims := append(t.memory.moved[:0], t.claims...)
 	for i, c := range claims {
@@ -118,8 +130,8 @@ type seal struct {
 	ops []byte
 }
 
-// seals are in the order of the resources' numbers, in which fences are locked.
-func (t *txn) seals(moves []storage.Move) ([]seal, error) {
+// sortedSeals are in the order of the resources' numbers, in which fences are locked.
+func (t *txn) sortedSeals(moves []storage.Move) ([]seal, error) {
 	seals := slices.Grow(t.memory.seal[:0], len(t.claims))[:len(t.claims)]
 	for i, c := range t.claims {
 		seals[i].Claim = c
@@ -152,10 +164,11 @@ func (t *txn) ending(moves []storage.Move) (func() string, error) {
 	if t.readOnly {
 		return t.readSQL, nil
 	}
-	seals, err := t.seals(moves)
+	seals, err := t.sortedSeals(moves)
 	if err != nil {
 		return nil, err
 	}
+	t.seals = seals
 	var deferrable bool
 	deferrable, t.look = t.store.deferrable.expect(t.texts.Deferrable)
 	return func() string { return t.sealSQL(seals, deferrable) }, nil
@@ -167,6 +180,10 @@ func (t *txn) sealSQL(seals []seal, deferrable bool) string {
 		sql = append(sql, "set constraints all immediate; "...) // mutant: seal-in-a-transaction-of-its-own, seal-before-deferred-constraints
 	}
 	sql = t.appendSeal(sql, seals) // mutant: seal-dropped
+	if seals[0].Hash != nil {
+		sql = appendArray(append(sql, t.store.sql.hashes...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
+		sql = append(sql, "')"...)
+	}
 	if deferrable {
 		sql = append(sql, t.store.sql.beforeCommit...)
 	}

@@ -178,6 +178,25 @@ func TestCommit_EndedBehindTheSealIsInDoubt(t *testing.T) {
 	holds(t, f.pool, "x", 0)
 }
 
+// What asks for the hashes, behind the seal, ends in an answer by which a server that then goes away may have committed.
+func TestCommit_EndedBehindTheHashesIsInDoubt(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, pgx.ReadCommitted, single)
+	claims, err := f.store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "a", Epoch: 1, Token: 5, Holder: "a"}}, storage.Claim{Grant: grant(5, "a")})
+	require.NoError(t, err)
+	claims, err = attempt(t.Context(), f.store, set("x", 1), claims...)
+	require.NoError(t, err)
+	f.onSeal(func(ask pgproxy.Ask, sql string) words {
+		answer := ask(sql)
+		commit := slices.IndexFunc(answer, func(m pgproto3.BackendMessage) bool { return reflect.DeepEqual(m, done("COMMIT")) })
+		return append(answer[:commit], &pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "57P01", Message: "terminating connection", Routine: "ProcessInterrupts"})
+	})
+	txn := begin(t, f.store, claims...)
+	require.NoError(t, txn.Run(t.Context(), set("x", 2)))
+	_, err = txn.Commit(t.Context(), []storage.Move{{Hash: new([32]byte)}, {Hash: new([32]byte)}})
+	f.resolves(t, inDoubt(t, err), true)
+}
+
 func wrapConn(cfg *pgxpool.Config, wrap func(net.Conn) net.Conn) {
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -40,6 +40,7 @@ type txn struct {
 
 	texts     operation.Texts
 	ahead     sentBatches
+	seals     []seal
 	look      int  // number of deferrable's look that goes out with COMMIT, or 0
 	committed bool // by a batch, without a seal
 
