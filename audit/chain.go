@@ -100,6 +100,7 @@ func (c *chain) next(e *record.Entry) {
 	}
 	c.hash = append(c.hash[:0], e.Hash...)
 	c.passHeads()
+	c.passReceipts(e)
 	c.pass(e)
 }
 
@@ -244,6 +245,7 @@ func fenceGrant(f *record.Fence) grant { return grant{f.Epoch, f.Token} }
 func (c *chain) hash32() string { return record.Hash(c.hash).String() }
 
 func (c *chain) endCheckpoint() {
+	c.excuseReceipts(ReceiptPruned, func(r *ReceiptResult) bool { return r.Resource == c.Name && r.Seq < c.Checkpoint.First })
 	if c.seq < c.Checkpoint.First {
 		c.find(FindingWrongCheckpoint, c.Checkpoint.First, "The history is said to begin here, and there is no such entry: a prune leaves the last one.", "an entry", "none")
 	}

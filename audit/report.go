@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // VerifyOptions are the options of a verification. The zero value verifies everything.
@@ -15,14 +16,18 @@ type VerifyOptions struct {
 	Resources string
 	// Known are heads that were recorded earlier, elsewhere. The history must still contain them.
 	Known []Head
+	// Receipts are those of guard.Receipt. Report.Receipts says what became of them, which is no finding.
+	Receipts []storage.Receipt
 }
 
 // maxFindings bounds the lists of a Report.
 const maxFindings = 1000
 
 func (v VerifyOptions) begin() *verification {
-	return &verification{options: v, report: Report{Unproven: []string{}, Findings: []Finding{}, Unexplained: []Finding{}},
+	run := &verification{options: v, report: Report{Unproven: []string{}, Findings: []Finding{}, Unexplained: []Finding{}},
 		matches: glob.Matcher(v.Resources), known: newKnownHeads(v.Known), proven: map[string]bool{}, unproven: map[string]bool{}}
+	run.expectReceipts(v.Receipts)
+	return run
 }
 
 // Report is the result of a verification.
@@ -53,6 +58,8 @@ type Report struct {
 	// role may add a record.
 	TotalUnexplained int64     `json:"total_unexplained"`
 	Unexplained      []Finding `json:"unexplained"`
+	// Receipts has each entry of VerifyOptions.Receipts, in their order.
+	Receipts []ReceiptResult `json:"receipts,omitempty"`
 }
 
 // Unprovable counts what can no longer be proved.
@@ -116,9 +123,10 @@ type verification struct {
 	report   Report
 	matches  func(name string) bool // a name is asked for
 	known    knownHeads
-	ends     knownHeads      // of exports that were verified before; nil if they aren't asked for
-	proven   map[string]bool // the resources whose last known head was compared
-	unproven map[string]bool // the resources whose last known head was pruned
+	ends     knownHeads       // of exports that were verified before; nil if they aren't asked for
+	proven   map[string]bool  // the resources whose last known head was compared
+	unproven map[string]bool  // the resources whose last known head was pruned
+	receipts map[Cursor][]int // numbers of report.Receipts
 }
 
 func (v *verification) add(f Finding) {

@@ -160,6 +160,8 @@ func (s *section) forgiveLast() {
 func (s *section) close() {
 	s.closeResources()
 	if !s.ofPrune() {
+		exported := glob.Matcher(s.begin.Resources)
+		s.excuseReceipts(ReceiptLeftOut, func(r *ReceiptResult) bool { return !exported(r.Resource) })
 		s.verifyMarks()
 		s.verifyUnseen()
 	}

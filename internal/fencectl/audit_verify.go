@@ -2,6 +2,7 @@ package fencectl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/audit/anchor"
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/storage"
 )
 
 func newAuditVerify(d *databaseFlags) *cobra.Command {
@@ -25,6 +27,7 @@ func newAuditVerify(d *databaseFlags) *cobra.Command {
 	flags.StringArrayVar(&a.exports, "export", nil, "verify this export instead of a database; - is stdin; may be given again, in any order")
 	flags.StringVar(&a.log, "log", "", "the history must contain what was recorded in this log of \"audit anchor\"")
 	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again; records after the last of them don't count (default the log's last)")
+	flags.StringArrayVar(&a.receipts, "receipt", nil, "a receipt of guard.Receipt, or a file with one a line: the history must have it; may be given again")
 	flags.StringVar(&a.key, "key", "", "the public key of the log, a .pub file")
 	return cmd
 }
@@ -36,10 +39,14 @@ type auditVerify struct {
 	log         string
 	key         string
 	checkpoints []string
+	receipts    []string
 }
 
 func (a *auditVerify) run(cmd *cobra.Command) (err error) {
 	if a.what.Known, err = a.known(); err != nil {
+		return err
+	}
+	if a.what.Receipts, err = a.readReceipts(); err != nil {
 		return err
 	}
 	if n := len(a.checkpoints); n > 1 {
@@ -51,13 +58,13 @@ func (a *auditVerify) run(cmd *cobra.Command) (err error) {
 	}
 	if cli.AsJSON(cmd) {
 		err = cli.WriteOne(cmd, report)
-	} else {
+	} else if err = cli.Write(cmd, report.Receipts); err == nil {
 		err = cli.Write(cmd, slices.Concat(report.Findings, report.Unexplained))
 	}
 	if err != nil {
 		return err
 	}
-	if report.Resources == 0 && report.TotalFindings == 0 {
+	if report.Resources == 0 && report.TotalFindings == 0 && len(report.Receipts) == 0 {
 		return a.nothing(report)
 	}
 	if err := verified.Execute(cmd.ErrOrStderr(), report); err != nil {
@@ -66,12 +73,38 @@ func (a *auditVerify) run(cmd *cobra.Command) (err error) {
 	switch {
 	case report.TotalFindings > 0:
 		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("the history is not as Fencekit wrote it: %s", cli.Counted(report.TotalFindings, "finding"))}
+	case hasReceipt(report, audit.ReceiptDiffers, audit.ReceiptNotThere):
+		return &cli.ExitError{Code: cli.ExitViolated, Err: errors.New("the history hasn't all that the receipts say: it lost or changed that, or a receipt was changed, or is of another database")}
+	case hasReceipt(report, audit.ReceiptPruned):
+		return errors.New("the entries of receipts were pruned: verify exports of the database and of its prunes instead (--export)")
+	case hasReceipt(report, audit.ReceiptLeftOut):
+		return errors.New("receipts are of resources that --resource or the export leaves out")
 	case len(report.Unproven) > 0:
 		some := report.Unproven[:min(len(report.Unproven), unprovenShown)]
 		return fmt.Errorf("the entries of the last anchored heads of %s were pruned, such as %q: nothing proves their remaining entries\n"+
 			"verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep", cli.Counted(len(report.Unproven), "resource"), some)
 	}
 	return nil
+}
+
+func hasReceipt(r audit.Report, any ...audit.ReceiptStatus) bool {
+	return slices.ContainsFunc(r.Receipts, func(r audit.ReceiptResult) bool { return slices.Contains(any, r.Status) })
+}
+
+func (a *auditVerify) readReceipts() (all []storage.Receipt, err error) {
+	for _, text := range a.receipts {
+		if file, err := os.ReadFile(text); err == nil {
+			text = strings.TrimSpace(string(file))
+		}
+		for line := range strings.Lines(text) {
+			r, err := storage.ParseReceipt(strings.TrimSpace(line))
+			if err != nil {
+				return nil, cli.UsageErrorf("--receipt: %w, and no file of that name can be read", err)
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
 }
 
 const unprovenShown = 5

@@ -1,17 +1,25 @@
 package fencectl
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // tamper executes SQL while the triggers of history and fences are off.
@@ -172,4 +180,43 @@ func TestAuditWhy_ExitCodes(t *testing.T) {
 		{[]string{"sku/42", "--token", "1", "--op-id", "x"}, cli.ExitUsage, "[op-id token] were all set"},
 		{[]string{"sku/42", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
 	})
+}
+
+func TestAuditVerify_SaysWhetherTheHistoryHasAReceipt(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	var r storage.Receipt
+	g := guardtest.New(t, store)
+	require.NoError(t, guard.Do(t.Context(), g, "sku/1", func(context.Context, pgx.Tx) error { return nil }, guard.Receipt(&r)))
+	require.NoError(t, g.Close(t.Context()))
+	file, exported := filepath.Join(t.TempDir(), "receipt"), filepath.Join(t.TempDir(), "export")
+	require.NoError(t, os.WriteFile(file, []byte(r.String()+"\n"+r.String()+"\n"), 0o600))
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "export", "--database-url", dsn, "--out", exported).Code)
+	differs, later := slices.Clone(r), slices.Clone(r)
+	differs[0].Tx++
+	later[0].Seq++
+	for _, where := range [][]string{{"--database-url", dsn}, {"--export", exported}} {
+		verify := func(args ...string) clitest.Ending {
+			return fencectl(t, slices.Concat([]string{"audit", "verify"}, where, args)...)
+		}
+		got := verify("--receipt", r.String())
+		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+		require.Regexp(t, `^RESOURCE +POSITION +STATUS +RECEIPT +HISTORY\nsku/1 +2 +valid +token `, got.Stdout)
+		require.Equal(t, 3, strings.Count(verify("--receipt", file).Stdout, "\n"))
+		got = verify("--receipt", differs.String())
+		require.Equal(t, cli.ExitViolated, got.Code)
+		require.Regexp(t, `sku/1 +2 +differs `, got.Stdout)
+		got = verify("--receipt", later.String())
+		require.Equal(t, cli.ExitViolated, got.Code)
+		require.Regexp(t, `sku/1 +3 +not there `, got.Stdout)
+		require.Equal(t, cli.ExitInconclusive, verify("--receipt", r.String(), "--resource", "other").Code)
+		got = verify("--receipt", r.String()[1:])
+		require.Equal(t, cli.ExitUsage, got.Code)
+		require.Contains(t, got.Stderr, "a receipt is fencekit1 POSITION:TRANSACTION:HASH:GRANT")
+	}
 }
