@@ -159,10 +159,11 @@ func (p *pair) overlap() error {
 	one, two := begin(p.T, p.store, p.one), begin(p.T, p.store, p.two)
 	require.NoError(p, one.Run(p.Context(), work("a")))
 	require.NoError(p, two.Run(p.Context(), work("b")))
-	moved, err := one.Commit(p.Context(), nil)
+	moves := []storage.Move{{Hash: new([32]byte)}}
+	moved, err := one.Commit(p.Context(), moves)
 	require.NoError(p, err)
 	p.one = moved[0]
-	if moved, err = two.Commit(p.Context(), nil); err == nil {
+	if moved, err = two.Commit(p.Context(), moves); err == nil {
 		p.two = moved[0]
 	}
 	return err

@@ -187,7 +187,7 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 
 // These routines call others with the owner's rights, and only routines write to the tables.
 var (
-	appRoutines = []string{"claim", "timeline", "note_timeline", "check_shard", "marks", "look", "begin_check", "check_fences", "refuse", "read_xid", "seal", "before_commit", "resolve", "evict", "stale_backends", "end_if_superseded", "record_rejection", "forget", "prune_by_policy", "must_affect", "must_fit",
+	appRoutines = []string{"claim", "timeline", "note_timeline", "check_shard", "marks", "look", "begin_check", "check_fences", "refuse", "read_xid", "seal", "hashes", "before_commit", "resolve", "evict", "stale_backends", "end_if_superseded", "record_rejection", "forget", "prune_by_policy", "must_affect", "must_fit",
 		"well_formed", "contract_version", "random_tx", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one",
 		"lock_open", "lock_renew", "lock_end", "lock_evict", "lock_acquire", "lock_release", "lock_look", "lock_proclaim", "lock_leader", "create_here", "claim_here", "name_key", "silent_here", "evict_here"}
 	appTables = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}

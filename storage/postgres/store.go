@@ -231,9 +231,8 @@ func newQueries(c Config) queries {
 		endIfSuperseded: "select " + schema + ".end_if_superseded('%s', '%s', '%s')",
 		beforeCommit:    "; set constraints all immediate; set transaction read only; set constraints all immediate; close all; select " + schema + ".before_commit()",
 		seal:            "select " + schema + ".seal('",
-		// One row, as the seal's, by which wire.Answer knows that COMMIT may be under way.
-		hashes:       "; select pg_catalog.string_agg(pg_catalog.encode(f.hash, 'hex'), '' order by f.id) from " + schema + ".resource f where f.id operator(pg_catalog.=) any ('",
-		preparedSeal: "select " + schema + ".seal($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		hashes:          "; select " + schema + ".hashes('",
+		preparedSeal:    "select " + schema + ".seal($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		recall: "select " + position(schema) + "," +
 			" pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex') from " + schema + ".resource f left join " + schema + ".operation o" +
 			" on o.resource operator(pg_catalog.=) f.id and o.key operator(pg_catalog.=) %s where f.id operator(pg_catalog.=) any (array[%s])",

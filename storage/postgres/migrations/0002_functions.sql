@@ -566,6 +566,14 @@ begin
     return v_xid;
 end $$;
 
+-- hashes returns those of fences that have just been sealed, in ascending order of their numbers. It is one row, as the
+-- seal's, by which the client knows that COMMIT may be under way.
+create function {{schema}}.hashes(p_resources integer[]) returns text
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    return (select string_agg(encode(hash, 'hex'), '' order by id) from {{schema}}.resource where id = any (p_resources));
+end $$;
+
 -- before_commit comes last before a guarded COMMIT. Deferred triggers may have changed the settings that decide
 -- what COMMIT waits for.
 create function {{schema}}.before_commit() returns void
