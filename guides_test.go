@@ -275,6 +275,7 @@ func TestGuides_Fenced(t *testing.T) {
 	require.NoError(t, err)
 	testSellIsFenced(t, pool, store)
 	testSellMayBeCalledAgain(t, pool, store)
+	testSellIsRightInAnyOrder(t, pool, store)
 }
 
 func testSellIsFenced(t *testing.T, pool *pgxpool.Pool, store *postgres.Store) {
@@ -304,6 +305,79 @@ func testSellMayBeCalledAgain(t *testing.T, pool *pgxpool.Pool, store *postgres.
 			}, guard.Once("order-7/"+sku, nil))
 		},
 		func(ctx context.Context) (qty int, err error) { return stockOf(ctx, pool, sku) })
+}
+
+func testSellIsRightInAnyOrder(t *testing.T, pool *pgxpool.Pool, store *postgres.Store) {
+	sku := rand.Text()
+	guardtest.Simulate(t, store, "sku/"+sku, guardtest.Simulation[pgx.Tx]{
+		Prepare: func(ctx context.Context) error {
+			_, err := pool.Exec(ctx, "insert into stock values ($1, 5) on conflict (sku) do update set qty = 5", sku)
+			return err
+		},
+		Run: func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
+			return guard.Do(ctx, p.Guard, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) error {
+				_, err := take(ctx, tx, sku, 1)
+				return err
+			})
+		},
+		Check: func(ctx context.Context, least, most int) error {
+			qty, err := stockOf(ctx, pool, sku)
+			if sold := 5 - qty; sold < least || sold > most {
+				return fmt.Errorf("%d were sold, and %d to %d calls say so", sold, least, most)
+			}
+			return err
+		},
+	})
+}
+
+// With a key, reads without a lock, and several transactions with a call in between.
+func TestGuides_CodeIsRightInAnyOrder(t *testing.T) {
+	pool := connect(t.Context())
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	for name, run := range map[string]func(ctx context.Context, p guardtest.Process[pgx.Tx]) error{
+		"Once": func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
+			for key := rand.Text(); ; {
+				_, err := guard.Value(ctx, p.Guard, "account/a", func(ctx context.Context, tx pgx.Tx) (int, error) {
+					n, err := balance(ctx, tx, "a")
+					if err == nil {
+						err = setBalance(ctx, tx, "a", n-1)
+					}
+					return n, err
+				}, guard.Once(key, nil), guard.Retryable())
+				if !guard.SafeToRetry(err) {
+					return err
+				}
+			}
+		},
+		"ReadOnly, and Hold": func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
+			if _, err := stockNow(ctx, p.Guard); err != nil {
+				return fmt.Errorf("nothing was paid: %v", err)
+			}
+			pay := func(context.Context, string, int, []fence.Grant) error { p.Point("calls the bank"); return nil }
+			return payout(ctx, p.Guard, pay, "a", "payout", 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guardtest.Simulate(t, store, []string{"account/a", "sku/42"}, guardtest.Simulation[pgx.Tx]{
+				Prepare: func(ctx context.Context) error {
+					_, err := pool.Exec(ctx, "update account set balance = 10 where name = 'a'")
+					return err
+				},
+				Run: run,
+				Check: func(ctx context.Context, least, most int) error {
+					var n int
+					err := pool.QueryRow(ctx, "select balance from account where name = 'a'").Scan(&n)
+					if err == nil && (10-n < least || name == "Once" && 10-n > most) { // a Hold may have paid before it says that it didn't
+						err = fmt.Errorf("%d is left, of 10, after %d to %d calls", n, least, most)
+					}
+					return err
+				},
+				Seeds: 15,
+			})
+		})
+	}
 }
 
 func stockOf(ctx context.Context, pool *pgxpool.Pool, sku string) (qty int, err error) {

@@ -17,7 +17,8 @@
 // tokens.
 //
 // [RequireFenced] shows that a function of yours writes through the fence, and [RequireIdempotent] that a caller
-// that didn't learn the outcome may call it again.
+// that didn't learn the outcome may call it again. [Simulate] runs it in several processes, in orders that seeds decide,
+// and finds what breaks the data there.
 //
 // # The contract
 //

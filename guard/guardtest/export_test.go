@@ -1,10 +1,6 @@
 package guardtest
 
-import (
-	"time"
-
-	"github.com/fencekit/fencekit/fence"
-)
+import "time"
 
 func Parts[Tx any]() []string {
 	var names []string
@@ -16,12 +12,10 @@ func Parts[Tx any]() []string {
 
 // LoseAll ends all leases of l as if they had expired.
 func (l *Locker) LoseAll() {
-	l.service.mu.Lock()
-	defer l.service.mu.Unlock()
-	for _, k := range l.service.resources {
-		l.service.lose(k, l, fence.LossExpired)
-	}
+	l.service.expire(l, true)
 }
+
+func (l *Locker) LoseAllUnnoticed() { l.service.expire(l, false) }
 
 // BeImpatient is for Lockers that break the contract.
 func BeImpatient() { lockerPatience = time.Second }

@@ -15,13 +15,20 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Process is what RequireFenced and RequireIdempotent give a function to work with.
+// Process is what RequireFenced, RequireIdempotent and Simulate give a function to work with.
 type Process[Tx any] struct {
 	// Guard is for code that acquires, or takes a Runner.
 	Guard *guard.Guard[Tx]
 	// Grants has one grant of each resource, in order of their names, for p.Guard.UnderGrant(p.Grants...). No other
 	// process has the same.
 	Grants []fence.Grant
+	// Store is the caller's; of a simulated process on storage/postgres it is one with a pool of its own, for what the
+	// function does beside its guarded transactions: p.Store.(*postgres.Store).Pool().
+	Store storage.Store[Tx]
+	// Number is that of a simulated process, from 0.
+	Number int
+
+	simulated *simulated
 }
 
 // New returns a Guard on store and a lock service in memory, with the default [guard.Config]. It is closed when t
@@ -70,7 +77,7 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // postgres.Config.StatementTimeout. Statements of other tests wait for as long as the function runs.
 //
 // It doesn't see what run leaves to other goroutines, does where state doesn't look, or reads before it has the
-// lock: that is for chaos.Test. Nor does it see reads on another server, such as a replica, of tables that run's first
+// lock: that is for Simulate and chaos.Test. Nor does it see reads on another server, such as a replica, of tables that run's first
 // transaction doesn't write, or of some that the pool's role may only insert into. Operations with guard.ReadOnly are
 // not superseded.
 func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
@@ -126,7 +133,7 @@ func requireFenced[Tx any](ctx context.Context, store storage.Store[Tx], resourc
 	var written []string
 	for _, m := range []moment{beforeClaim, beforeBegin, beforeRun, beforeSeal, never} {
 		trial := &trial[Tx]{Store: store, service: service, resource: resource, moment: m, written: &written}
-		runErr, unfinished := asProcess(ctx, service, names, trial, nil, run)
+		runErr, unfinished := asProcess(ctx, service.NewLocker("guardtest-holder"), names, trial, nil, Process[Tx]{Store: store}, run)
 		after, err := state(ctx)
 		if err != nil {
 			return err

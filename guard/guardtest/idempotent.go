@@ -66,7 +66,7 @@ func requireIdempotent[Tx any](ctx context.Context, store storage.Store[Tx], nam
 	at := first
 	for n := range 2 + maxSteps {
 		c := &lossyCall[Tx]{Store: store, state: state, at: at, loseCommit: n == 0}
-		runErr, unfinished := asProcess(ctx, service, names, c, &guard.Config{ResolveTimeout: time.Millisecond}, run)
+		runErr, unfinished := asProcess(ctx, service.NewLocker("guardtest-holder"), names, c, &guard.Config{ResolveTimeout: time.Millisecond}, Process[Tx]{Store: store}, run)
 		if err := cmp.Or(unfinished, c.failure); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (t *lossyTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]stor
 	defer c.mu.Unlock()
 	if c.loseCommit && !c.lost { // what run noted before COMMIT stays
 		t.Rollback(ctx)
-		return nil, c.lose(t.claims, storage.TxID(1+rand.Int64N(1<<62)))
+		return nil, c.lose(t.claims, neverSent())
 	}
 	claims, err := t.Txn.Commit(ctx, moves)
 	if err != nil {
@@ -186,5 +186,11 @@ func (t *lossyTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]stor
 
 func (c *lossyCall[Tx]) lose(claims []storage.Claim, tx storage.TxID) error {
 	c.lost = true
+	return commitLost(claims, tx)
+}
+
+func commitLost(claims []storage.Claim, tx storage.TxID) error {
 	return &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: claims, Tx: tx}, Err: errCommitLost}
 }
+
+func neverSent() storage.TxID { return storage.TxID(1 + rand.Int64N(1<<62)) }

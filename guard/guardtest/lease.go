@@ -51,11 +51,11 @@ func (e *lease) AfterContended(f func()) (stop func() bool) {
 	if e.ctx.Err() != nil {
 		return func() bool { return false }
 	}
-	return context.AfterFunc(e.contended, f)
+	return e.locker.process.after(e.contended, f)
 }
 
 func (e *lease) AfterLost(f func()) {
-	context.AfterFunc(e.ctx, func() {
+	e.locker.process.after(e.ctx, func() {
 		if errors.Is(e.Err(), fence.ErrLeaseLost) {
 			f()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -108,6 +109,7 @@ type Locker struct {
 	service *LockService
 	label   string
 	closed  bool
+	process *simulated // or nil
 }
 
 var _ ClosableLocker = (*Locker)(nil)
@@ -131,8 +133,20 @@ func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, err
 
 func (l *Locker) acquire(ctx context.Context, resource, value string) (*lease, error) {
 	e := newLease(l, value)
+	if err := l.process.await("asks for the lock of " + resource); err != nil {
+		return nil, err
+	}
 	if err := l.enqueue(ctx, resource, e, true); err != nil {
 		return nil, err
+	}
+	if err := l.process.awaitLock(ctx, resource, e); err != nil {
+		l.service.cancel(resource, e)
+		return nil, err
+	}
+	select {
+	case <-e.granted: // also if it is lost by now: a simulation repeats that
+		return e, nil
+	default:
 	}
 	select {
 	case <-e.granted:
@@ -172,6 +186,9 @@ func (s *LockService) lose(k *lock, l *Locker, reason fence.LossReason) {
 
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
 	e := newLease(l, "")
+	if err := l.process.await("tries the lock of " + resource); err != nil {
+		return nil, err
+	}
 	if err := l.enqueue(ctx, resource, e, false); err != nil {
 		return nil, err
 	}
@@ -244,10 +261,34 @@ func (s *LockService) lock(resource string) *lock {
 
 func (s *LockService) end(owner *lease, cause error) {
 	owner.end(cause)
-	k := s.lock(owner.grant.Resource)
+	if k := s.lock(owner.grant.Resource); k.owner == owner {
+		s.free(k)
+	}
+}
+
+func (s *LockService) free(k *lock) {
 	k.owner = nil
 	s.notify()
 	s.grantNext(k)
+}
+
+// expire ends the leases of l, and returns of which resources. Unless they are noticed, l goes on as if it had them.
+func (s *LockService) expire(l *Locker, noticed bool) (lost []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.resources)) {
+		k := s.resources[name]
+		switch {
+		case k.owner == nil || k.owner.locker != l:
+			continue
+		case noticed:
+			s.lose(k, l, fence.LossExpired)
+		default:
+			s.free(k)
+		}
+		lost = append(lost, name)
+	}
+	return lost
 }
 
 func (s *LockService) grantNext(k *lock) {

@@ -42,9 +42,9 @@ type trial[Tx any] struct {
 	failure    error
 }
 
-func asProcess[Tx any](ctx context.Context, service *LockService, names []string, store storage.Store[Tx], cfg *guard.Config,
+func asProcess[Tx any](ctx context.Context, locker *Locker, names []string, store storage.Store[Tx], cfg *guard.Config, p Process[Tx],
 	f func(ctx context.Context, p Process[Tx]) error) (err, leftBehind error) {
-	g, err := guard.New(service.NewLocker("guardtest-holder"), store, cfg)
+	g, err := guard.New(locker, store, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -55,9 +55,9 @@ func asProcess[Tx any](ctx context.Context, service *LockService, names []string
 			leftBehind = fmt.Errorf("run returned and left a call of its Guard behind; let it wait for what it begins: %w", err)
 		}
 	}()
-	p := Process[Tx]{Guard: g}
+	p.Guard = g
 	for _, name := range names {
-		p.Grants = append(p.Grants, service.grantAway(name, "guardtest-holder"))
+		p.Grants = append(p.Grants, locker.service.grantAway(name, locker.label))
 	}
 	return f(ctx, p), nil
 }
