@@ -157,7 +157,7 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 // not to be copied.
 func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
 	t.Parallel()
-	startsServers := []string{"examples/inventory", "examples/inventory/demo", "examples/inventory/live", "examples/quickstart/servers"}
+	startsServers := []string{"examples/inventory", "examples/inventory/demo", "examples/quickstart/servers"}
 	copied := 0
 	for _, p := range list(t) {
 		name := strings.TrimPrefix(p.path, module)
