@@ -98,7 +98,7 @@ soak: setup ## explore the protocol within larger bounds, run 2,000 random sched
 	go test -count=1 -v -timeout 3h -run TestRetention ./test/e2e -args -entries 10000000
 	@echo "2,000 schedules: no update was lost. 10 million entries were pruned, and the tables stayed as large as after the first three."
 
-chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
+chaos: setup-test ## run scenarios and controls with one seed, and go on with others for 5 minutes in all
 	@$(etcd)
 	@scripts/build -o bin/ ./cmd/fencectl-chaos
 	bin/fencectl-chaos run --duration 5m --parallel 2 --out $(CHAOS)
