@@ -12,7 +12,6 @@ import (
 
 	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/rediscontrol"
 	"github.com/fencekit/fencekit/chaos/internal/run"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/internal/cli"
@@ -20,7 +19,6 @@ import (
 
 // Main is the whole main of fencectl-chaos, its worker processes included. It never returns.
 func Main() {
-	worker.Register(rediscontrol.All()...)
 	chaos.Reexec()
 	cli.Main(newRoot())
 }
@@ -58,8 +56,8 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Run scenarios, and judge them",
-		Long: `Run scenarios with Fencekit and with controls, on etcd, Postgres and Redis
-servers that the command starts, and judge what happened.
+		Long: `Run scenarios with Fencekit and with controls, on etcd and Postgres servers
+that the command starts, and judge what happened.
 
 The directory of --out gets result.json, and for each run its own, its history
 and what was observed.
@@ -78,7 +76,7 @@ Exit codes:
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&c.Scenarios, "scenario", nil, "names, families or patterns of scenarios, such as stalls,pauses (default all)")
-	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,redis-* (default all)")
+	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,etcd-* (default all)")
 	flags.Uint64Var(&c.Seed, "seed", 1, "the first seed")
 	flags.IntVar(&c.Seeds, "seeds", 1, "how many seeds each scenario runs with")
 	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "how many of these seeds controls and scripts run with")

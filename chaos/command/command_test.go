@@ -13,9 +13,7 @@ import (
 
 	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/rediscontrol"
 	"github.com/fencekit/fencekit/chaos/internal/run"
-	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/testenv"
@@ -26,7 +24,7 @@ func TestChaosList_ScenariosAndGroups(t *testing.T) {
 	for args, names := range map[string][]string{
 		"list":           {"NAME", "pauses", "stalled-holder"},
 		"list scenarios": {"NAME", "pauses", "stalled-holder"},
-		"list groups":    {"NAME", "fenced", "redlock"},
+		"list groups":    {"NAME", "fenced", "etcd-mutex"},
 	} {
 		got := fencectl(t, strings.Fields(args)...)
 		require.Equal(t, cli.ExitOK, got.Code)
@@ -81,7 +79,6 @@ func TestOutcome_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	worker.Register(rediscontrol.All()...)
 	chaos.Reexec()
 	clitest.Reexec(Main)
 	_ = os.Unsetenv("FENCEKIT_OUTPUT") // a developer's settings are no part of the tests

@@ -123,9 +123,6 @@ func TestImports_WhatStartsServersLinksNone(t *testing.T) {
 			require.False(t, strings.HasPrefix(dep, "go.etcd.io/etcd/server") || strings.HasPrefix(dep, "go.etcd.io/etcd/etcdutl"), "%s depends on %s", pkg, dep)
 		}
 	}
-	for _, dep := range dependencies(t, "chaos") { // its controls in Redis are the command's
-		require.NotContains(t, dep, "redis")
-	}
 }
 
 // A service that exports no metrics and no traces links nothing that does.

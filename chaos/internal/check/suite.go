@@ -16,7 +16,7 @@ import (
 type Suite struct {
 	Started   time.Time         `json:"started"`
 	Took      time.Duration     `json:"took"`     // ns
-	Versions  map[string]string `json:"versions"` // of what took part: fencekit, go, etcd, postgres, redis
+	Versions  map[string]string `json:"versions"` // of what took part: fencekit, go, etcd, postgres
 	Scenarios []Scenario        `json:"scenarios"`
 	Groups    []Group           `json:"groups"`
 	Verdict   Verdict           `json:"verdict"`

@@ -23,7 +23,7 @@ import (
 var stalledHolder = Scenario{
 	Scenario: check.Scenario{
 		Name: "stalled-holder", Family: "stalls",
-		Controls: []string{"no-lock", "etcd-mutex", "redis-setnx", "redis-watchdog", "token-compare"},
+		Controls: []string{"no-lock", "etcd-mutex", "token-compare"},
 		Summary:  "a worker is paused between read and write until another has its lock and has read; then both write",
 	},
 	Requires: []string{check.HitFault + "pause", check.HitPaused + worker.PointRead},
@@ -55,22 +55,14 @@ var unhinderedWriter = Scenario{
 
 var lostLock = Scenario{
 	Scenario: check.Scenario{
-		Name: "lost-lock", Family: "stalls", Controls: []string{"redlock", "postgres-advisory"},
+		Name: "lost-lock", Family: "stalls", Controls: []string{"postgres-advisory"},
 		Summary: "while a worker is paused the lock service loses its lock: by a restart, or a connection that is cut",
 	},
 	Requires: []string{check.HitFault + "pause", check.HitFault + "lose"},
 	Stock:    saleStock,
 	script: func(s *environment, ctx context.Context) error {
 		lose := s.restartEtcd
-		switch {
-		case s.service != nil:
-			lose = s.service.Lose
-			if s.Faults {
-				if err := s.service.Weaken(ctx); err != nil {
-					return err
-				}
-			}
-		case s.Group == "postgres-advisory":
+		if s.Group == "postgres-advisory" {
 			lose = s.cutLockConnections
 		}
 		return s.sale(ctx, "do", "do", func(ctx context.Context) error {
