@@ -96,7 +96,7 @@ var Scenarios = []Scenario{
 		beside:   true,
 		schedule: claimsWithin,
 	},
-	stalledHolder, unhinderedWriter, lostLock, expiryAtEveryAwait, killAtEveryAwait, lateCommit, lostAnswer, failover,
+	stalledHolder, unhinderedWriter, lostLock, expiryAtEveryAwait, lostAnswer, failover,
 }
 
 // Describe describes all scenarios.
