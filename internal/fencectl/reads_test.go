@@ -20,7 +20,7 @@ func readers(t *testing.T) [][]string {
 	etcd := etcdserver.Shared(t).Endpoint()
 	return [][]string{
 		{"audit", "export"}, {"audit", "verify"},
-		{"epoch", "show", "--etcd-endpoints", etcd}, {"locks", "list", "--etcd-endpoints", etcd, "--etcd-prefix", "none"},
+		{"epoch", "show", "--etcd-endpoints", etcd},
 		{"epoch", "show", "--locks", "postgres"}, {"locks", "list", "--locks", "postgres"}, {"locks", "queue", "r", "--locks", "postgres"},
 		{"locks", "evictions", "--locks", "postgres"}, {"locks", "evict", "r", "--expected-token", "1", "--reason", "x", "--locks", "postgres"},
 		{"history", "holds"}, {"history", "policy"}, {"history", "prune", "--dry-run", "--keep", "1h"}, {"history", "release", "sku/99"},
