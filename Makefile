@@ -44,16 +44,16 @@ CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-docker test-browser test-kubernetes chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
+.PHONY: help demo unit test test-docker test-kubernetes chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being rejected; LIVE=1 serves a page on which you stop it
+demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being rejected
 	@scripts/setup-postgres
 	@$(etcd)
 	@scripts/build -o bin/ ./examples/inventory
-	@bin/inventory $(if $(LIVE),try,demo)
+	@bin/inventory demo
 
 unit: check-go ## run the tests that need no server, and those of the documentation
 	go test $$(scripts/unit-packages)
@@ -69,7 +69,7 @@ ifdef RACE
 else
 	$(inmemory) $(test) -p $(packages) $(longest) ./...
 endif
-	for module in $(filter-out test/browser/ $(if $(RACE),fence/%),$(nested)); do (cd $$module && $(inmemory) $(test) ./...) || exit 1; done
+	for module in $(filter-out $(if $(RACE),fence/%),$(nested)); do (cd $$module && $(inmemory) $(test) ./...) || exit 1; done
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(RACE),$(comma) those of fence$(comma) guard$(comma) storage and chaos with the race detector)."
 
 test-docker: setup-test ## run the tests of the store against Postgres in Docker, with the lock's and the runbooks' in images with PostgreSQL 17 and 18, and the compose file; RUN=regexp for some of the store's
@@ -83,12 +83,6 @@ test-docker: setup-test ## run the tests of the store against Postgres in Docker
 		CGO_ENABLED=0 $(test) -p 1 -exec "$(CURDIR)/scripts/in-image fencekit/postgres:$$version" ./storage/postgres ./fence/pglock ./test/e2e || exit 1; \
 	done
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, those of the store, its locks and the runbooks with PostgreSQL $(postgres_versions), and the compose file and the quickstart work."
-
-test-browser: setup ## press the buttons of the page of "make demo LIVE=1" in Chromium; SHOTS=directory keeps screenshots
-	@scripts/setup-tool chromium chromium
-	@$(etcd)
-	cd test/browser && $(inmemory) $(test) . $(if $(SHOTS),-args -shots $(abspath $(SHOTS)))
-	@echo "The page shows the rejection, and the oversell without the fence, in Chromium."
 
 test-kubernetes: setup-test ## run the locks on Leases, and apply the manifests and those of another version over them, with a real Kubernetes API server; the first time builds one, which takes minutes
 	@$(etcd)
@@ -104,7 +98,7 @@ soak: setup ## explore the protocol within larger bounds, run 2,000 random sched
 	go test -count=1 -v -timeout 3h -run TestRetention ./test/e2e -args -entries 10000000
 	@echo "2,000 schedules: no update was lost. 10 million entries were pruned, and the tables stayed as large as after the first three."
 
-chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
+chaos: setup-test ## run scenarios and controls with one seed, and go on with others for 5 minutes in all
 	@$(etcd)
 	@scripts/build -o bin/ ./cmd/fencectl-chaos
 	bin/fencectl-chaos run --duration 5m --parallel 2 --out $(CHAOS)

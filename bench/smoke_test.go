@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// Every contender of the first scenario of each family does its work on real servers: none fails, no safe one
-// loses an update, and no lock has two holders at once.
+// Every contender of the first scenario of each family does its work on real servers: none fails, and no safe one
+// loses an update.
 func TestScenarios_DoTheirWork(t *testing.T) {
 	families, safe := map[string]bool{}, map[[2]string]bool{}
 	var all []scenario.Scenario

@@ -111,8 +111,6 @@ type Config struct {
 	Parallel int
 	// Workload is the code under test. Default: one that sells what is in stock.
 	Workload Workload
-	// Command is the command that repeats the suite; the report shows it.
-	Command string
 	// Progress is called when a run begins, and when it ends. Calls don't overlap. Default:
 	// no calls.
 	Progress func(Progress)
@@ -127,8 +125,7 @@ type Progress struct {
 }
 
 // Run does the runs that cfg asks for, and returns them with their common verdict. When it
-// returns, cfg.Dir has everything, with a report to open in a browser (report.html), even if
-// it fails. It fails with ErrConfig if cfg is invalid, with ErrWorkload or ErrEnvironment if
+// returns, cfg.Dir has everything, even if it fails. It fails with ErrConfig if cfg is invalid, with ErrWorkload or ErrEnvironment if
 // a run was not possible, and with the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (*Suite, error) {
 	if err := isRegistered(cfg.Workload); err != nil {

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/report"
 	runs "github.com/fencekit/fencekit/chaos/internal/run"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
@@ -59,7 +58,7 @@ func run(ctx context.Context, cfg Config) (*Suite, error) {
 	if ended := errors.Join(s.failed, context.Cause(ctx)); ended != nil {
 		s.kept.Ended = ended.Error()
 	}
-	return s.kept, errors.Join(s.failed, s.close(), report.Write(cfg.Dir, s.kept), context.Cause(ctx))
+	return s.kept, errors.Join(s.failed, s.close(), context.Cause(ctx))
 }
 
 // open saves the suite, so that it has its groups even if it is killed.
@@ -70,7 +69,7 @@ func (s *suite) open() error {
 	if there, err := os.ReadDir(s.Dir); err != nil || len(there) > 0 {
 		return cmp.Or(err, fmt.Errorf("%w: there are files in %s: take another directory", ErrConfig, s.Dir))
 	}
-	s.kept = &Suite{Started: s.began, Command: s.Command, Wanted: s.wanted(), Groups: worker.Groups(), Scenarios: runs.Describe()}
+	s.kept = &Suite{Started: s.began, Wanted: s.wanted(), Groups: worker.Groups(), Scenarios: runs.Describe()}
 	return s.close()
 }
 

@@ -13,7 +13,7 @@ import (
 
 // twoRuns are the shortest ones.
 func twoRuns(dir string) Config {
-	return Config{Scenarios: []string{"late-commit"}, Groups: []string{Fenced}, Seeds: 2, ScriptSeeds: 2, Dir: dir}
+	return Config{Scenarios: []string{"stalled-holder"}, Groups: []string{Fenced}, Seeds: 2, ScriptSeeds: 2, Dir: dir}
 }
 
 // A suite that is interrupted shows what it has done, and that the rest is missing. Its directory is its own.
@@ -29,10 +29,10 @@ func TestRun_SaysWhatAnInterruptionLeftOut(t *testing.T) {
 	}
 	suite, err := run(ctx, cfg)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Contains(t, suite.Reason, "1 of 2 runs that were asked for are missing, the first late-commit/fenced/seed-2")
-	page, err := os.ReadFile(filepath.Join(cfg.Dir, "report.html"))
+	require.Contains(t, suite.Reason, "1 of 2 runs that were asked for are missing, the first stalled-holder/fenced/seed-2")
+	kept, err := os.ReadFile(filepath.Join(cfg.Dir, "result.json"))
 	require.NoError(t, err)
-	require.Contains(t, string(page), "It ended early: context canceled.")
+	require.Contains(t, string(kept), `"ended": "context canceled"`)
 	_, err = run(t.Context(), cfg)
 	require.ErrorIs(t, err, ErrConfig)
 	require.ErrorContains(t, err, "take another directory")

@@ -3,7 +3,6 @@ package chaos
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,9 +16,9 @@ import (
 // Test does the runs that cfg asks for as subtests: one for each run under Fencekit,
 // which fails unless the run passes, and one for each control that cfg names, which fails
 // unless the same faults break it. By default Groups is Fencekit alone: controls can
-// only run a Workload that works through Env.Do and Hold. The files of the runs, and a
-// report to open in a browser, go to cfg.Dir; the test's log names the report. By default
-// cfg.Dir is a temporary directory, which is kept if a test fails.
+// only run a Workload that works through Env.Do and Hold. The files of the runs go to
+// cfg.Dir, which the test's log names. By default that is a temporary directory, which is
+// kept if a test fails.
 func Test(t *testing.T, cfg Config) {
 	t.Helper()
 	if cfg.Groups == nil {
@@ -40,7 +39,7 @@ func Test(t *testing.T, cfg Config) {
 	if suite != nil {
 		t.Cleanup(func() {
 			if !own || t.Failed() {
-				t.Logf("the report is %s", filepath.Join(cfg.Dir, check.ReportFile))
+				t.Logf("the files of the runs are in %s", cfg.Dir)
 			}
 		})
 	}

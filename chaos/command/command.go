@@ -5,17 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/rediscontrol"
 	"github.com/fencekit/fencekit/chaos/internal/run"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/internal/cli"
@@ -23,7 +19,6 @@ import (
 
 // Main is the whole main of fencectl-chaos, its worker processes included. It never returns.
 func Main() {
-	worker.Register(rediscontrol.All()...)
 	chaos.Reexec()
 	cli.Main(newRoot())
 }
@@ -33,33 +28,6 @@ func newRoot() *cobra.Command {
 		"Fencectl-chaos runs Fencekit under real faults, with controls that must fail.")
 	root.AddCommand(newList(), newRun())
 	return root
-}
-
-// commandLine is the command with the flags that were given, and its seed.
-func commandLine(cmd *cobra.Command) string {
-	words := []string{cmd.CommandPath()}
-	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
-		given := flag.Changed || flag.Name == "seed"
-		if !given || flag.Name == "out" {
-			return
-		}
-		values := []string{flag.Value.String()}
-		if list, ok := flag.Value.(pflag.SliceValue); ok {
-			values = list.GetSlice()
-		}
-		for _, value := range values {
-			words = append(words, "--"+flag.Name, quoted(value))
-		}
-	})
-	return strings.Join(words, " ")
-}
-
-func quoted(word string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:"
-	if word != "" && strings.Trim(word, plain) == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 func newList() *cobra.Command {
@@ -88,11 +56,11 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Run scenarios, and judge them",
-		Long: `Run scenarios with Fencekit and with controls, on etcd, Postgres and Redis
-servers that the command starts, and judge what happened.
+		Long: `Run scenarios with Fencekit and with controls, on etcd and Postgres servers
+that the command starts, and judge what happened.
 
-The directory of --out gets result.json, report.html, and for each
-run its history and what was observed.
+The directory of --out gets result.json, and for each run its own, its history
+and what was observed.
 
 A run of a control is red if it violated a property that its recipe has to
 violate, as it must with faults, and green if it violated none.
@@ -108,7 +76,7 @@ Exit codes:
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&c.Scenarios, "scenario", nil, "names, families or patterns of scenarios, such as stalls,pauses (default all)")
-	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,redis-* (default all)")
+	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,etcd-* (default all)")
 	flags.Uint64Var(&c.Seed, "seed", 1, "the first seed")
 	flags.IntVar(&c.Seeds, "seeds", 1, "how many seeds each scenario runs with")
 	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "how many of these seeds controls and scripts run with")
@@ -133,7 +101,7 @@ func runSuite(cmd *cobra.Command, c *chaos.Config) error {
 		return err
 	}
 	stderr := cmd.ErrOrStderr()
-	c.Progress, c.Command = progress(stderr, c), commandLine(cmd)
+	c.Progress = progress(stderr, c)
 	suite, err := chaos.Run(cmd.Context(), *c)
 	if suite == nil {
 		return runError(err)
@@ -145,7 +113,7 @@ func runSuite(cmd *cobra.Command, c *chaos.Config) error {
 	if writeErr := cli.Write(cmd, rows); writeErr != nil {
 		return errors.Join(outcome(suite, err), writeErr)
 	}
-	fmt.Fprintf(stderr, "The report is %s\n", filepath.Join(c.Dir, check.ReportFile))
+	fmt.Fprintf(stderr, "The results are in %s\n", c.Dir)
 	if err := outcome(suite, err); err != nil {
 		return err
 	}

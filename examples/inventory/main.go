@@ -5,9 +5,8 @@
 // them between its read and its write until its lease has expired, and shows what becomes
 // of that write: with the fence, and without.
 //
-// "inventory serve" is an HTTP service, described in README.md; "inventory try" starts it with an
-// etcd and a Postgres of its own, and a page on which to stop workers. The code to copy is package
-// service; packages demo and live start servers, and stop workers.
+// "inventory serve" is an HTTP service, described in README.md. The code to copy is package
+// service; package demo starts servers, and stops workers.
 package main
 
 import (
@@ -21,17 +20,15 @@ import (
 	"syscall"
 
 	"github.com/fencekit/fencekit/examples/inventory/demo"
-	"github.com/fencekit/fencekit/examples/inventory/live"
 	"github.com/fencekit/fencekit/examples/inventory/service"
 )
 
 const usage = `usage: inventory demo      run the demo: etcd, Postgres, three workers, one pause
-       inventory try       start etcd, Postgres, an HTTP server on them, and a page on which to stop workers
        inventory init …    make the tables in a database, and stock a product
        inventory serve …   serve the HTTP API on an etcd and a database
        inventory worker …  sell until nothing is left (the demo starts these)
 
-inventory COMMAND --help lists the flags of try, init, serve and worker.
+inventory COMMAND --help lists the flags of init, serve and worker.
 `
 
 const (
@@ -57,12 +54,12 @@ func run(args []string) int {
 	switch args[0] {
 	case "demo":
 		return exitCode(demo.Run(ctx, os.Stdout))
-	case "try":
-		return command(args, live.Parse, func(cfg live.Config) error { return live.Try(ctx, cfg, os.Stdout, newLog()) })
 	case "init":
 		return command(args, service.ParseInit, func(dsn string) error { return service.Initialize(ctx, dsn, os.Stdout) })
 	case "serve":
-		return command(args, service.ParseServe, func(cfg service.Config) error { return service.Serve(ctx, cfg, os.Stdout, newLog()) })
+		return command(args, service.ParseServe, func(cfg service.Config) error {
+			return service.Serve(ctx, cfg, os.Stdout, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		})
 	case "help", "-h", "-help", "--help":
 		fmt.Print(usage)
 		return exitOK
@@ -84,8 +81,6 @@ func command[C any](args []string, parse func([]string) (C, error), run func(C) 
 	}
 	return exitCode(run(cfg))
 }
-
-func newLog() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
 
 func exitCode(err error) int {
 	if err == nil {

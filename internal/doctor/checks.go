@@ -60,7 +60,6 @@ var checks = []check{
 	{"rejections", needsSchema, readerOrOwner, query("rejections")},
 	{"sequences", needsSchema, readerOrOwner, query("sequences")},
 	{"sessions of locks", needsSchema, readerOrOwner, query("lock_sessions")},
-	{"fences and their history", needsSchema, readerOrOwner, checkFences},
 
 	{"etcd's epoch and the database's", needsBoth, readerOrOwner, checkEpochs},
 	{"etcd's revision and the fences", needsBoth, readerOrOwner, checkTokens},

@@ -12,12 +12,11 @@
 //   - Nothing is changed. All SQL runs in read-only transactions.
 //   - What could not be examined, also because a limit ended the check, is a finding (not-checked).
 //   - No statement waits for a lock for longer than a second or runs for longer than
-//     Limits.Statement. The comparison of fences with their history begins no page after Limits.Scan.
+//     Limits.Statement.
 //
 // # What is not promised
 //
-// The examination is no audit: it compares each fence with the ends of its history, and verifies no
-// hashes. It can't see what only the services know, such as the settings of their etcd clients, and leaves what
+// The examination is no audit: it reads no history, which "fencectl audit verify" compares with the fences. It can't see what only the services know, such as the settings of their etcd clients, and leaves what
 // watches etcd and Postgres for any service to what does that: members, space, the server's table of locks.
 package doctor
 

@@ -98,26 +98,6 @@ func TestExamine_LeavesTransactionsThatLockNoFence(t *testing.T) {
 	require.Empty(t, p.examine(Limits{Open: time.Nanosecond}))
 }
 
-// changeHistory runs SQL with the triggers of the history disabled.
-func (p *patient) changeHistory(sql string) {
-	p.t.Helper()
-	p.sql("alter table fence.history disable trigger all; " + sql)
-	for _, trigger := range []string{"protect_history", "protect_kept_history"} {
-		p.sql("alter table fence.history enable always trigger " + trigger)
-	}
-}
-
-// Also where the history is too long to be counted.
-func TestExamine_FindsLostEntriesAtTheEnds(t *testing.T) {
-	t.Parallel()
-	for _, lost := range []string{"seq = 1", "seq = 3", "true"} {
-		p := newPatient(t)
-		p.fences("3")
-		p.changeHistory("delete from fence.history where " + lost + " and resource = (select id from fence.resource where name = 'r/2')")
-		requireOne(t, p.examine(Limits{CountEntries: 1}), "history-missing", "^history of 1 resource: r/2$")
-	}
-}
-
 func TestExamine_FindsThatTheDatabaseWentBack(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,62 +12,6 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/epoch"
 )
-
-const (
-	fencesPerPage = 10_000
-	maxDeleted    = 100 // that are reported, one by one
-)
-
-// checkFences compares fences with their history, in pages by the numbers of resources. It ends
-// after Limits.Scan.
-func checkFences(ctx context.Context, s *target) (found []Finding, err error) {
-	d := s.db
-	var entries, fences int64
-	// The estimate of the planner, or after the first writes one by size: an entry takes 100 bytes or more.
-	if err := d.row(ctx, `select case when c.reltuples > 0 then c.reltuples::bigint else pg_relation_size(c.oid) / 100 end
-		from pg_class c where c.oid = '{schema}.history'::regclass`, nil, &entries); err != nil {
-		return nil, err
-	}
-	ids := []string{"fence-deleted", "fence-behind-history", "fence-changed", "history-missing"}
-	names := make([][]string, len(ids))
-	args := pgx.NamedArgs{"after": math.MinInt32, "page": fencesPerPage, "count": entries <= d.limits.CountEntries}
-	for deadline := time.Now().Add(d.limits.Scan); err == nil; {
-		var n int64
-		var last int32
-		page := make([][]string, len(ids))
-		err = d.read(ctx, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "set local enable_seqscan = off"); err != nil { // also before the first ANALYZE
-				return err
-			}
-			return tx.QueryRow(ctx, d.fill(statement("fences")), args).Scan(&n, &last, &page[0], &page[1], &page[2], &page[3])
-		})
-		if err != nil {
-			err = fmt.Errorf("after %d fences: %w", fences, err)
-			break
-		}
-		fences += n
-		args["after"] = last
-		for i := range names {
-			names[i] = append(names[i], page[i]...)
-		}
-		if n < fencesPerPage {
-			break
-		}
-		if time.Now().After(deadline) {
-			err = fmt.Errorf("compared %d fences in %v, and there are more; fencectl audit verify compares all", fences, d.limits.Scan)
-		}
-	}
-	deleted := names[0]
-	for _, name := range deleted[:min(len(deleted), maxDeleted)] {
-		found = append(found, d.found(ids[0], facts{"resource": name}))
-	}
-	for i, id := range ids {
-		if i > 0 && len(names[i]) > 0 {
-			found = append(found, d.found(id, facts{"n": len(names[i]), "names": names[i]}))
-		}
-	}
-	return found, err
-}
 
 // checkEpochs compares etcd's epoch with what the database has seen. The database is read first: it
 // learns a new epoch from etcd.

@@ -44,14 +44,14 @@ func TestFindings_AreThoseOfTheTable(t *testing.T) {
 func TestFinding_QuotesWhatItNames(t *testing.T) {
 	t.Parallel()
 	d := &database{Database: Database{Name: "db", Schema: `we"ird`}}
-	require.Equal(t, []string{`fencectl exec 'it'\''s; rm -rf' --claim -- true`}, d.found("fence-deleted", facts{"resource": "it's; rm -rf"}).Run)
-	require.Equal(t, []string{`select "we""ird".repair();`}, d.found("fence-behind-history", facts{}).Run)
+	require.Equal(t, []string{`alter table "we""ird".resource set logged;`}, d.found("tables-unlogged", facts{"table": "resource"}).Run)
 	prepared := d.found("prepared-transaction-open", facts{"gid": "it's\n", "role": "me"})
 	require.Equal(t, []string{"rollback prepared 'it''s\n';"}, prepared.Run)
 	require.Equal(t, `prepared transaction "it's\n" of role me has locks on the schema's tables`, prepared.Seen)
 	require.Equal(t, []string{`fencectl history policy --schema 'we"ird' --keep 90d`}, d.found("history-large", facts{}).Run)
 	require.Equal(t, "sku/42", ShellWord("sku/42"))
 	require.Equal(t, "''", ShellWord(""))
+	require.Equal(t, `'it'\''s; rm -rf'`, ShellWord("it's; rm -rf"))
 }
 
 // No bump works without the row of settings, so that is mended first.

@@ -38,8 +38,7 @@ type Database struct {
 type Limits struct {
 	Request      time.Duration // of each request to etcd. Default 5 s
 	Statement    time.Duration // of each SQL statement. Default 10 s
-	Scan         time.Duration // of the comparison of fences and history in each database, and of reading keys of etcd. Default 20 s
-	CountEntries int64         // longer histories are not counted. Default 2,000,000
+	Scan         time.Duration // of reading keys of etcd. Default 20 s
 	HistoryBytes int64         // above which a history without a policy is reported. Default 10 GB
 	Open         time.Duration // the age from which an open transaction is reported. Default 1 minute
 }
@@ -48,7 +47,6 @@ func (l Limits) withDefaults() Limits {
 	l.Request = cmp.Or(l.Request, 5*time.Second)
 	l.Statement = cmp.Or(l.Statement, 10*time.Second)
 	l.Scan = cmp.Or(l.Scan, 20*time.Second)
-	l.CountEntries = cmp.Or(l.CountEntries, 2_000_000)
 	l.HistoryBytes = cmp.Or(l.HistoryBytes, 10_000_000_000)
 	l.Open = cmp.Or(l.Open, time.Minute)
 	return l

@@ -144,44 +144,6 @@ func TestAuditVerify_AgainstTheLog(t *testing.T) {
 	require.Equal(t, cli.ExitOK, f.verify(t, "--export", whole, "--log", f.log).Code)
 }
 
-func TestAuditReport_ExitCodes(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	write(t, dsn, "sku/42")
-	requireEndings(t, []string{"audit", "report", "--database-url", dsn}, []ending{
-		{[]string{"--since", "1h", "--until", "2999-01-01"}, cli.ExitOK, ""},
-		{[]string{"--since", "1h", "--until", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, "fencectl: no resource matches"},
-		{[]string{"--since", "2998-01-01", "--until", "2999-01-01"}, cli.ExitInconclusive, "fencectl: the period had not begun"},
-		{[]string{"--since", "2h", "--until", "1h"}, cli.ExitInconclusive, "fencectl: the record begins after the period"},
-		{nil, cli.ExitUsage, "required: --since, --until, want something like 2026-03-03T10:00:00Z"},
-		{[]string{"--since", "1h", "--until", "2h"}, cli.ExitUsage, "want it after --since"},
-		{[]string{"--since", "3 March", "--until", "1h"}, cli.ExitUsage, "is not a time"},
-		{[]string{"--since", "2h", "--until", "1h", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
-	})
-	require.NoError(t, execute(t, connect(t, dsn), "create table stock (sku int); select fence.protect_table('stock', '''sku/'' || sku', true); insert into stock values (42)"))
-	got := fencectl(t, "audit", "report", "--database-url", dsn, "--since", "1h", "--until", "2999-01-01")
-	require.Equal(t, cli.ExitViolated, got.Code)
-	require.Equal(t, "fencectl: 1 write without a guard: \"fencectl protected --writes\" shows them\n", got.Stderr)
-	require.Contains(t, got.Stdout, "Yes: 1 write was made without a guard")
-}
-
-func TestAuditWhy_ExitCodes(t *testing.T) {
-	t.Parallel()
-	requireEndings(t, []string{"audit", "why", "--database-url", sold(t)}, []ending{
-		{[]string{"sku/42"}, cli.ExitOK, ""},
-		{[]string{"sku/42", "--op-id", "order-3"}, cli.ExitOK, ""},
-		{[]string{"sku/7"}, cli.ExitOK, ""},
-		{[]string{"sku/99"}, cli.ExitInconclusive, `no resource "sku/99"`},
-		{[]string{"sku/42", "--op-id", "none"}, cli.ExitInconclusive, "there is no record"},
-		{nil, cli.ExitUsage, "takes one argument, RESOURCE"},
-		{[]string{"sku/42", "--token", "0"}, cli.ExitUsage, `--token is "0"`},
-		{[]string{"sku/42", "--rejection", "-1"}, cli.ExitUsage, `--rejection is "-1"`},
-		{[]string{"sku/42", "--op-id="}, cli.ExitUsage, "--op-id is empty"},
-		{[]string{"sku/42", "--token", "1", "--op-id", "x"}, cli.ExitUsage, "[op-id token] were all set"},
-		{[]string{"sku/42", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
-	})
-}
-
 func TestAuditVerify_SaysWhetherTheHistoryHasAReceipt(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,7 +19,6 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -90,37 +88,6 @@ func TestDoctor_FindsPreparedTransactions(t *testing.T) {
 	i.sql("begin; insert into audited values (1); prepare transaction 'audited'")
 	i.findsNothing()
 	i.sql("commit prepared 'audited'")
-}
-
-// A restored history is what pg_dump of a backup brings back.
-func TestDoctor_FindsLostHistory(t *testing.T) {
-	t.Parallel()
-	i := onShared(t, nil)
-	i.write("sku/1", "sku/1", "sku/2")
-	for number, lose := range []string{
-		"truncate fence.history",
-		"delete from fence.history where seq = 2 and resource = (select id from fence.resource where name = 'sku/1')",
-		"delete from fence.history h using fence.resource r where h.resource = r.id and h.seq = r.seq",
-		"delete from fence.history where seq = 1",
-	} {
-		backup, err := pgserver.Shared(t).CopyDatabase(t.Context(), fmt.Sprint(nameOf(t, i.dsn), number), nameOf(t, i.dsn))
-		require.NoError(t, err)
-		i.pool.Reset()
-		i.sql("set session_replication_role = replica; alter table fence.history disable trigger all; " + lose + "; alter table fence.history enable always trigger protect_history; alter table fence.history enable always trigger protect_kept_history")
-		found := i.finds(cli.ExitViolated, "history-missing")
-		i.env = append(i.env, "BACKUP_URL="+backup)
-		i.mend(found)
-		i.findsNothing()
-	}
-	i.verifies()
-}
-
-// nameOf is the database of a DSN.
-func nameOf(t *testing.T, dsn string) string {
-	t.Helper()
-	config, err := pgx.ParseConfig(dsn)
-	require.NoError(t, err)
-	return config.Database
 }
 
 // Findings about a schema of another name, beside one that is healthy, are mended there.

@@ -129,9 +129,6 @@ func (i *installation) findsTroubles() {
 	const unprotected = "alter table fence.%[1]s disable trigger %[2]s; %[3]s; alter table fence.%[1]s enable always trigger %[2]s"
 	const protected = "create schema shop; create table shop.stock (sku text primary key); select fence.protect_table('shop.stock', 'concat(''it''''s '', sku)', false)"
 	for _, tr := range []trouble{
-		{"fence-deleted", cli.ExitViolated, []string{fmt.Sprintf(unprotected, "resource", "protect_fence", "delete from fence.resource where name = 'sku/2'")}, "sku/2 has a history and no fence", ""},
-		{"fence-behind-history", cli.ExitViolated, []string{"update fence.resource set seq = seq - 1 where name = 'sku/1'"}, "1 fence: sku/1", ""},
-		{"fence-changed", cli.ExitViolated, []string{"update fence.resource set token = token - 1 where name = 'sku/1'"}, "1 fence: sku/1", ""},
 		{"tables-unlogged", cli.ExitViolated, []string{"alter table fence.resource set unlogged"}, "table resource is not logged", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.history disable trigger protect_history"}, "trigger protect_history of the table history is turned off", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.pending_write disable trigger pending_write_sealed"}, "trigger pending_write_sealed of the table pending_write is turned off: unguarded writes of protected tables could commit", ""},
@@ -180,7 +177,6 @@ func (i *installation) findsTroubles() {
 		{"schema-changed", cli.ExitViolated, []string{"alter table fence.setting drop constraint setting_history_keep; update fence.setting set history_keep = '1 second'"}, "constraint setting_history_keep of the table setting is missing", ""},
 		{"once-retention-short", cli.ExitOK, []string{"update fence.setting set once_retention = '1 minute'"}, "once_retention is 00:01:00", ""},
 		{"lock-session-endless", cli.ExitViolated, []string{"insert into fence.lock_session values (7, 'someone', 1, '2099-01-01')"}, "session 7 (\"someone\") is valid until 2099-01-01 00:00:00+00, and owns 0 locks", ""},
-		{"fence-changed", cli.ExitViolated, []string{"update fence.resource set seq = seq + 7 where name = 'sku/1'"}, "1 fence: sku/1", ""},
 		{"sequence-unusable", cli.ExitNotReady, []string{"insert into fence.rejection overriding system value select 5, 'sku/1', 'stale', 'seal', 1, 1, 'h', 1, 2, 'i'"}, "table rejection: the next number is 1, the highest row has 5", ""},
 		{"sequence-unusable", cli.ExitNotReady, []string{"select setval('fence.resource_id_seq', 2147483647)"}, "table resource: the next number is none, the highest row has ", ""},
 		{"sequence-unusable", cli.ExitNotReady, []string{"alter sequence fence.lock_waiter_id_seq maxvalue 2; select setval('fence.lock_waiter_id_seq', 2)"}, "table lock_waiter: the next number is none, the highest row has 0", ""},

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/glob"
 	"github.com/fencekit/fencekit/internal/locks"
-	"github.com/fencekit/fencekit/internal/record"
 )
 
 func newLocks(reached lockFlags) *cobra.Command {
@@ -182,14 +180,7 @@ func locksEvictions(cmd *cobra.Command, l *locksFlags) error {
 }
 
 type lockState struct {
-	Resource string `json:"resource"`
-	*Held
-	Fence *fenceState `json:"fence,omitempty"`
-	Drift string      `json:"drift,omitempty"`
-}
-
-// Held is nil of a free resource.
-type Held struct {
+	Resource     string      `json:"resource"`
 	Holder       string      `json:"holder"`
 	Token        fence.Token `json:"token"`
 	Epoch        int64       `json:"epoch"`
@@ -201,20 +192,17 @@ type Held struct {
 
 func locksList(cmd *cobra.Command, l *locksFlags) error {
 	matches := glob.Matcher(l.resources)
-	states, err := askLocks(cmd, l, func(ctx context.Context, service lockService) ([]lockState, error) {
+	states, err := askLocks(cmd, l, func(ctx context.Context, service lockService) (states []lockState, err error) {
 		all, err := service.Locks(ctx)
-		if err != nil {
-			return nil, err
+		for _, lock := range all.Queues {
+			if matches(lock.Resource) {
+				states = append(states, stateOf(lock))
+			}
 		}
-		all.Queues = slices.DeleteFunc(all.Queues, func(lock locks.Lock) bool { return !matches(lock.Resource) })
-		fences, err := l.database.fencesFor(ctx, all)
-		if err != nil {
-			return nil, err
-		}
-		states, err := confirmed(ctx, service, lockStates(all, fences, matches))
 		if err == nil && len(states) == 0 {
 			sayFree(cmd, nothingOf(l.resources), service)
 		}
+		slices.SortFunc(states, func(a, b lockState) int { return cmp.Compare(a.Resource, b.Resource) })
 		return states, err
 	})
 	if err != nil {
@@ -223,129 +211,15 @@ func locksList(cmd *cobra.Command, l *locksFlags) error {
 	return cli.Write(cmd, states)
 }
 
-// confirmed drops the drift of fences whose holders got the lock after the first read of the locks. If
-// a fence seems to be ahead, it reads them again.
-func confirmed(ctx context.Context, service lockService, states []lockState) ([]lockState, error) {
-	if !slices.ContainsFunc(states, func(s lockState) bool { return s.Drift == driftAhead }) {
-		return states, nil
-	}
-	now, err := service.Locks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var kept []lockState
-	for _, s := range states {
-		if s.Drift == driftAhead && !aheadOf(now, s.Resource, s.Fence) {
-			s.Drift = ""
-		}
-		if s.Held != nil || s.Drift != "" {
-			kept = append(kept, s)
-		}
-	}
-	return kept, nil
-}
-
-func lockStates(all locks.Locks, fences map[string]fenceState, matches func(string) bool) []lockState {
-	var states []lockState
-	for _, lock := range all.Queues {
-		state := stateOfLock(lock)
-		if fences != nil {
-			if f, ok := fences[lock.Resource]; ok {
-				state.Fence = &f
-			}
-			state.Drift = drift(lock.Queue, state.Fence)
-			delete(fences, lock.Resource)
-		}
-		states = append(states, state)
-	}
-	for name, f := range fences { // that are left
-		if matches(name) {
-			states = append(states, lockState{Resource: name, Fence: &f, Drift: driftAhead})
-		}
-	}
-	slices.SortFunc(states, func(a, b lockState) int { return cmp.Compare(a.Resource, b.Resource) })
-	return states
-}
-
-func stateOfLock(lock locks.Lock) lockState {
+func stateOf(lock locks.Lock) lockState {
 	holder, waiters := lock.Queue[0], lock.Queue[1:]
-	state := lockState{Resource: lock.Resource, Held: &Held{
-		Holder: holder.Grant.Holder, Token: holder.Grant.Token, Epoch: holder.Grant.Epoch,
+	state := lockState{
+		Resource: lock.Resource, Holder: holder.Grant.Holder, Token: holder.Grant.Token, Epoch: holder.Grant.Epoch,
 		QueuedAt: timeOrNil(holder.Queued), LeaseLeft: holder.LeaseLeft.Seconds(), Waiters: len(waiters),
-	}}
+	}
 	if len(waiters) > 0 {
 		oldest := slices.MinFunc(waiters, func(a, b locks.Acquisition) int { return a.Queued.Compare(b.Queued) })
 		state.OldestWaiter = timeOrNil(oldest.Queued)
 	}
 	return state
-}
-
-type fenceState struct {
-	Token     fence.Token `json:"token" column:"-"`
-	Epoch     int64       `json:"epoch" column:"-"`
-	Holder    string      `json:"holder" column:"-"`
-	ClaimedAt time.Time   `json:"claimed_at" column:"claimed,age"` // by the database's clock
-}
-
-func (f *fenceState) grant() fence.Grant { return fence.Grant{Epoch: f.Epoch, Token: f.Token} }
-
-// fencesFor reads the fences of the resources that are locked, and those whose grants are higher than any that the lock
-// service can have issued. It returns nil without a database.
-func (d *databaseFlags) fencesFor(ctx context.Context, all locks.Locks) (map[string]fenceState, error) {
-	if !d.given() {
-		return nil, nil
-	}
-	names := make([]string, len(all.Queues))
-	for i, lock := range all.Queues {
-		names[i] = lock.Resource
-	}
-	query := fmt.Sprintf("select name, token, epoch, holder, claimed_at from %s.resource where name = any($1) or (epoch, token) > ($2, $3)",
-		pgx.Identifier{d.schema}.Sanitize())
-	return ask(ctx, d, func(ctx context.Context, db *session) (map[string]fenceState, error) {
-		fences := map[string]fenceState{}
-		return fences, record.ReadTx(ctx, db.Pool, "", func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, query, names, all.Epoch, all.Revision)
-			if err != nil {
-				return err
-			}
-			var name string
-			var f fenceState
-			_, err = pgx.ForEachRow(rows, []any{&name, &f.Token, &f.Epoch, &f.Holder, &f.ClaimedAt}, func() error {
-				fences[name] = f
-				return nil
-			})
-			return err
-		})
-	})
-}
-
-const (
-	driftUnclaimed = "not claimed yet"
-	driftAhead     = "the fence is ahead of the lock" // as after a restore of etcd
-	driftCollision = "the fence has another holder of this token"
-)
-
-// drift compares the queue of a resource with the fence; f is nil if there is no fence.
-// Two calls of one process may both have keys in front while the first one's is being
-// deleted, so the fence may have the grant of a later key.
-func drift(queue []locks.Acquisition, f *fenceState) string {
-	if f == nil || f.grant().Compare(queue[0].Grant) < 0 {
-		return driftUnclaimed
-	}
-	for _, a := range queue {
-		if f.grant().Compare(a.Grant) == 0 && f.Holder == a.Grant.Holder {
-			return ""
-		}
-	}
-	if f.grant().Compare(queue[0].Grant) == 0 {
-		return driftCollision
-	}
-	return driftAhead
-}
-
-func aheadOf(now locks.Locks, resource string, f *fenceState) bool {
-	if queue := now.Queue(resource); len(queue) > 0 {
-		return drift(queue, f) == driftAhead
-	}
-	return f.grant().Compare(fence.Grant{Epoch: now.Epoch, Token: fence.Token(now.Revision)}) > 0
 }

@@ -7,17 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/fence/pglock"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/locks"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
@@ -140,49 +137,9 @@ func TestLocks_ShowHoldersAndWaiters(t *testing.T) {
 		require.Len(t, listed(t, append(w.flags, "--resource", "*4?")...), 1)
 		require.Empty(t, listed(t, append(w.flags, "--resource", "sku/4")...))
 		table := fencectl(t, append([]string{"locks", "list"}, w.flags...)...).Stdout
-		require.Regexp(t, `(?m)^RESOURCE +HOLDER +TOKEN +EPOCH +QUEUED +LEASE LEFT +WAITERS +OLDEST +CLAIMED +DRIFT$`, table)
-		require.Regexp(t, `(?m)^sku/42 +`+held.Grant().Holder+` +`+held.Grant().Token.String()+` +1 +(\d+s|-) +\d+m\d+s +2 +(\d+s|-) +- +(-|not claimed yet)$`, table)
+		require.Regexp(t, `(?m)^RESOURCE +HOLDER +TOKEN +EPOCH +QUEUED +LEASE LEFT +WAITERS +OLDEST$`, table)
+		require.Regexp(t, `(?m)^sku/42 +`+held.Grant().Holder+` +`+held.Grant().Token.String()+` +1 +(\d+s|-) +\d+m\d+s +2 +(\d+s|-)$`, table)
 	})
-}
-
-func TestLocksList_ShowsTheClaimAndTheDrift(t *testing.T) {
-	t.Parallel()
-	prefix, flags := onEtcd(t)
-	dsn := migrated(t)
-	flags = append(flags, "--database-url", dsn)
-	pool, err := pgxpool.New(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	client := etcdserver.Client(t)
-	locker := newLocker(t, client, etcd.Config{Prefix: prefix})
-	store, err := postgres.NewStore(pool, nil)
-	require.NoError(t, err)
-	g, err := guard.New(locker, store, &guard.Config{KeepFor: time.Hour})
-	require.NoError(t, err)
-	require.NoError(t, guard.Hold(t.Context(), g, []string{"claimed", "behind"}, func(context.Context, guard.Runner[pgx.Tx]) error { return nil }))
-	_, err = locker.Acquire(t.Context(), "unclaimed")
-	require.NoError(t, err)
-
-	// A restored etcd has tokens that are lower than those of the fences.
-	require.NoError(t, execute(t, connect(t, dsn), `
-		update fence.resource set token = token + 1000000000 where name = 'behind';
-		insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)
-		select timeline, 7, 1, 0, claim_seq, claimed_at, seq, tx, hash, 'gone', 'free' from fence.resource where name = 'claimed'`))
-	states := map[string]lockState{}
-	for _, s := range listed(t, flags...) {
-		states[s.Resource] = s
-	}
-	require.Len(t, states, 4)
-	claimed := states["claimed"]
-	require.Equal(t, fenceState{claimed.Token, claimed.Epoch, claimed.Holder, claimed.Fence.ClaimedAt}, *claimed.Fence)
-	require.WithinDuration(t, time.Now(), claimed.Fence.ClaimedAt, time.Hour)
-	require.Empty(t, claimed.Drift)
-	require.Equal(t, driftUnclaimed, states["unclaimed"].Drift)
-	require.Nil(t, states["unclaimed"].Fence)
-	require.Equal(t, driftAhead, states["behind"].Drift)
-	require.Equal(t, driftAhead, states["free"].Drift)
-	require.Nil(t, states["free"].Held)
-	require.Regexp(t, `(?m)^free +- +- +- +- +- +- +- +`, fencectl(t, append([]string{"locks", "list"}, flags...)...).Stdout)
 }
 
 // The epoch of locks in Postgres is the database's.
@@ -200,10 +157,8 @@ func TestEpochBump_OfLocksInPostgres(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	held, err := l.Acquire(t.Context(), "order/7")
 	require.NoError(t, err)
-	require.Equal(t, driftUnclaimed, listed(t, flags...)[0].Drift)
 	_, err = store.Claim(t.Context(), storage.Claim{Grant: held.Grant()})
 	require.NoError(t, err)
-	require.Empty(t, listed(t, flags...)[0].Drift)
 
 	got := fencectl(t, append([]string{"epoch", "bump", "--reason", "an absurd token", "-o", "json"}, flags...)...)
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
@@ -286,40 +241,6 @@ func TestLocks_InADatabaseThatCantShowThem(t *testing.T) {
 	require.Contains(t, got.Stderr, "evicted a from r; who is next can't be read: ")
 	got = fencectl(t, append(evict, "--database-url", as(app))...)
 	require.Equal(t, cli.ExitViolated, got.Code, got.Stderr)
-}
-
-func at(epoch, token int64, holder string) locks.Acquisition {
-	return locks.Acquisition{Grant: fence.Grant{Resource: "r", Epoch: epoch, Token: fence.Token(token), Holder: holder}}
-}
-
-func TestDrift_ComparesTheQueueWithTheFence(t *testing.T) {
-	t.Parallel()
-	of := func(epoch, token int64, holder string) *fenceState {
-		return &fenceState{Epoch: epoch, Token: fence.Token(token), Holder: holder}
-	}
-	queue := []locks.Acquisition{at(1, 5, "a"), at(1, 7, "b")}
-	require.Equal(t, driftUnclaimed, drift(queue, nil))
-	require.Equal(t, driftUnclaimed, drift(queue, of(1, 4, "old")))
-	require.Empty(t, drift(queue, of(1, 5, "a")))
-	require.Empty(t, drift(queue, of(1, 7, "b")), "the key of a is being deleted")
-	require.Equal(t, driftCollision, drift(queue, of(1, 5, "c")))
-	require.Equal(t, driftAhead, drift(queue, of(1, 6, "c")))
-	require.Equal(t, driftAhead, drift(queue, of(2, 1, "c")))
-}
-
-// The fence was read after the lock was released, or passed on.
-func TestAheadOf_TakesLaterGrantsForWhatTheyAre(t *testing.T) {
-	t.Parallel()
-	f := &fenceState{Epoch: 1, Token: 7, Holder: "b"}
-	now := locks.Locks{Epoch: 1, Revision: 9}
-	require.False(t, aheadOf(now, "r", f), "released")
-	now.Queues = []locks.Lock{{Resource: "r", Queue: []locks.Acquisition{at(1, 7, "b")}}}
-	require.False(t, aheadOf(now, "r", f))
-	now.Queues[0].Queue[0] = at(1, 8, "c")
-	require.False(t, aheadOf(now, "r", f), "not claimed yet")
-	now.Queues[0].Queue[0] = at(1, 6, "a")
-	require.True(t, aheadOf(now, "r", f))
-	require.True(t, aheadOf(locks.Locks{Epoch: 1, Revision: 6}, "r", f))
 }
 
 func TestLocksEvict_TakesTheLockFromItsHolderOnly(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/record"
-	"github.com/fencekit/fencekit/internal/review"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -302,13 +302,17 @@ func (l historyRow) details() string {
 			text += fmt.Sprintf(" %d times until %s", c.Count, c.Last.Format(time.RFC3339))
 		}
 		if c.Epoch > 0 || c.Token > 0 { // that had the fence, or what the database had seen
-			text += ", by " + strings.TrimSpace(review.Grant{Epoch: c.Epoch, Token: c.Token, Holder: c.Holder}.String())
+			epoch := ""
+			if c.Epoch > 1 { // tokens rise within an epoch
+				epoch = fmt.Sprintf("epoch %d, ", c.Epoch)
+			}
+			text += ", by " + strings.TrimSpace(fmt.Sprintf("%s (%stoken %d)", c.Holder, epoch, c.Token))
 		}
 		return text
 	}
 	var ops []string
 	for _, op := range l.Ops {
-		if said := review.Words(op); said != "" {
+		if said := recorded(op); said != "" {
 			ops = append(ops, said)
 		}
 	}
@@ -316,4 +320,13 @@ func (l historyRow) details() string {
 		return l.Holder
 	}
 	return l.Holder + ": " + strings.Join(ops, "; ")
+}
+
+// recorded is what an operation recorded, in a line.
+func recorded(op storage.OpRecord) string {
+	parts := slices.DeleteFunc([]string{op.Name, op.ID}, func(part string) bool { return part == "" })
+	for _, key := range slices.Sorted(maps.Keys(op.Attrs)) {
+		parts = append(parts, key+"="+op.Attrs[key])
+	}
+	return strings.Join(parts, " ")
 }

@@ -105,7 +105,7 @@ func TestResource_OfAnUnknownNameIsAnError(t *testing.T) {
 		select fence.record_one('rejected', 1, 5, 'a', 'seal', 'ZF001', '{"epoch": 1, "token": 6, "holder": "b"}');
 		update fence.setting set history_keep = '1 hour', history_keep_entries = 1;
 		alter table fence.history enable always trigger protect_kept_history; select fence.prune_by_policy('sku/42', 5)`))
-	for _, command := range []string{"tokens history NAME", "audit why NAME", "locks queue NAME", "locks evict NAME --expected-token 1 --reason x",
+	for _, command := range []string{"tokens history NAME", "locks queue NAME", "locks evict NAME --expected-token 1 --reason x",
 		"history prune --keep 1h --resource NAME", "history hold NAME --reason x", "history release NAME"} {
 		run := func(name string) clitest.Ending {
 			return fencectl(t, append(strings.Fields(strings.Replace(command, "NAME", name, 1)), "--database-url", dsn)...)
@@ -191,10 +191,6 @@ func TestTokensHistory_ShowsWhatIsMalformedAsItIs(t *testing.T) {
 	got = fencectl(t, "tokens", "history", "*", "--op-name", "sell", "--database-url", dsn)
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
 	require.Equal(t, 3, strings.Count(got.Stdout, "\n"), got.Stdout)
-	got = fencectl(t, "audit", "report", "--since", "2026-03-03", "--until", "2100-01-01", "--database-url", dsn)
-	require.Equal(t, cli.ExitViolated, got.Code, "the times that the test has changed")
-	require.NotContains(t, got.Stdout, "\x1b")
-	require.NotContains(t, got.Stdout, "\n1 ")
 }
 
 func TestTokensHistory_ShowsTheLastRows(t *testing.T) {

@@ -123,9 +123,6 @@ func TestImports_WhatStartsServersLinksNone(t *testing.T) {
 			require.False(t, strings.HasPrefix(dep, "go.etcd.io/etcd/server") || strings.HasPrefix(dep, "go.etcd.io/etcd/etcdutl"), "%s depends on %s", pkg, dep)
 		}
 	}
-	for _, dep := range dependencies(t, "chaos") { // its controls in Redis are the command's
-		require.NotContains(t, dep, "redis")
-	}
 }
 
 // A service that exports no metrics and no traces links nothing that does.
@@ -157,7 +154,7 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 // not to be copied.
 func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
 	t.Parallel()
-	startsServers := []string{"examples/inventory", "examples/inventory/demo", "examples/inventory/live", "examples/quickstart/servers"}
+	startsServers := []string{"examples/inventory", "examples/inventory/demo", "examples/quickstart/servers"}
 	copied := 0
 	for _, p := range list(t) {
 		name := strings.TrimPrefix(p.path, module)

@@ -25,9 +25,8 @@ type Service interface {
 
 // Locks are all queues at one moment.
 type Locks struct {
-	Revision int64 // lower than the tokens of later grants
-	Epoch    int64
-	Queues   []Lock
+	Epoch  int64
+	Queues []Lock
 }
 
 // Queue returns the queue of a resource.

@@ -59,15 +59,9 @@ var DoInFleet = []Contender{
 	{Name: "guard.Do, locks in Redis", Open: onGuard(inRedis, guard.Config{}, do)},
 }
 
-// Locks without an operation.
-var (
-	Mutex  = Contender{Name: "etcd Mutex", Open: mutex}
-	Locker = Contender{Name: "Fencekit's Locker", Open: locker, Connections: 1}
-)
-
 // Operations under a lock without a fence.
 var (
-	MutexTx   = locked(Mutex.Name, mutex, noFence)
+	MutexTx   = locked("etcd Mutex", mutex, noFence)
 	RedsyncTx = locked("redsync", redsyncLock, redisTTL)
 )
 

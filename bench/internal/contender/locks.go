@@ -25,25 +25,20 @@ import (
 // ttl is the time to live, in seconds, of all locks that have one.
 const ttl = 10
 
-type release = func(context.Context) error
-
-func onLock(t *load.Target, acquire func(ctx context.Context, goroutine int, name string) (release, error)) load.Work {
-	return load.Work{Acquire: func(ctx context.Context, g int, item load.Item) (func(context.Context) error, error) {
-		return acquire(ctx, g, t.Cell+"/"+item.Resources[0])
-	}}
-}
+// acquire acquires a lock for a goroutine.
+type acquire = func(ctx context.Context, goroutine int, name string) (release func(context.Context) error, err error)
 
 // locked is what articles show: acquire a lock, run the operation in a transaction that nothing guards,
 // release the lock.
-func locked(name string, lock load.Open, unsafe string) Contender {
+func locked(name string, lock func(t *load.Target) (acquire, error), unsafe string) Contender {
 	open := func(ctx context.Context, t *load.Target) (load.Work, error) {
 		pool, err := newPool(ctx, t)
 		if err != nil {
 			return load.Work{}, err
 		}
-		locks, err := lock(ctx, t)
+		acquire, err := lock(t)
 		return load.Work{Do: func(ctx context.Context, g int, item load.Item) error {
-			release, err := locks.Acquire(ctx, g, item)
+			release, err := acquire(ctx, g, t.Cell+"/"+item.Resources[0])
 			if err != nil {
 				return err
 			}
@@ -81,16 +76,16 @@ func newSessions(t *load.Target, client *clientv3.Client) ([]*concurrency.Sessio
 
 // mutex is the lock of etcd's own package concurrency. Each goroutine has a session of its
 // own: in one session all goroutines would hold it together.
-func mutex(_ context.Context, t *load.Target) (load.Work, error) {
+func mutex(t *load.Target) (acquire, error) {
 	client, err := newEtcd(t)
 	if err != nil {
-		return load.Work{}, err
+		return nil, err
 	}
 	sessions, err := newSessions(t, client)
-	return onLock(t, func(ctx context.Context, g int, name string) (release, error) {
+	return func(ctx context.Context, g int, name string) (func(context.Context) error, error) {
 		m := concurrency.NewMutex(sessions[g], name)
 		return m.Unlock, m.Lock(ctx)
-	}), err
+	}, err
 }
 
 // closer is a Locker that has to be closed.
@@ -123,18 +118,6 @@ func newLocker(t *load.Target, pool *pgxpool.Pool, locks lockService) (fence.Loc
 	return l, err
 }
 
-// locker is Fencekit's lock without its fence.
-func locker(_ context.Context, t *load.Target) (load.Work, error) {
-	l, err := newLocker(t, nil, inEtcd)
-	return onLock(t, func(ctx context.Context, _ int, name string) (release, error) {
-		lease, err := l.Acquire(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		return lease.Release, nil
-	}), err
-}
-
 func newRedis(t *load.Target) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: t.Redis, PoolSize: t.Goroutines})
 	t.OnClose(func(context.Context) error { return client.Close() })
@@ -142,10 +125,10 @@ func newRedis(t *load.Target) *redis.Client {
 }
 
 // redsyncLock is redsync's lock on one Redis, with its own pauses between attempts.
-func redsyncLock(_ context.Context, t *load.Target) (load.Work, error) {
+func redsyncLock(t *load.Target) (acquire, error) {
 	locks := redsync.New(goredis.NewPool(newRedis(t)))
-	return onLock(t, func(ctx context.Context, _ int, name string) (release, error) {
+	return func(ctx context.Context, _ int, name string) (func(context.Context) error, error) {
 		m := locks.NewMutex(name, redsync.WithExpiry(ttl*time.Second), redsync.WithTries(math.MaxInt))
 		return func(ctx context.Context) error { _, err := m.UnlockContext(ctx); return err }, m.LockContext(ctx)
-	}), nil
+	}, nil
 }

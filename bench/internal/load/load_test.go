@@ -57,17 +57,6 @@ func TestTarget_KeysOfGoroutinesAndProcesses(t *testing.T) {
 	}
 }
 
-func TestHandOvers_AreFromReleaseToNextAcquisition(t *testing.T) {
-	times, overlaps := HandOvers([]int64{50, 60, 10, 20, 25, 45})
-	require.Zero(t, overlaps)
-	require.Equal(t, []time.Duration{5, 5}, times)
-	_, overlaps = HandOvers([]int64{10, 20, 19, 30})
-	require.Equal(t, 1, overlaps)
-	times, overlaps = HandOvers(nil)
-	require.Zero(t, overlaps)
-	require.Empty(t, times)
-}
-
 // An operation counts if it ended within the measured time: those before it, and one that is
 // under way when it ends, don't.
 func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {

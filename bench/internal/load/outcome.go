@@ -2,7 +2,6 @@ package load
 
 import (
 	"cmp"
-	"slices"
 	"time"
 )
 
@@ -19,8 +18,6 @@ type Outcome struct {
 	Latency                          []time.Duration
 	CPU                              time.Duration
 	Allocations                      int64
-	// Held has for each time that a lock was held when that began and ended, in turns.
-	Held []int64 `json:",omitempty"`
 }
 
 // Together adds up what the processes of one cell did.
@@ -35,29 +32,6 @@ func Together(all []Outcome) Outcome {
 		sum.Latency = append(sum.Latency, o.Latency...)
 		sum.CPU += o.CPU
 		sum.Allocations += o.Allocations
-		sum.Held = append(sum.Held, o.Held...)
 	}
 	return sum
-}
-
-// HandOvers returns the times, sorted, from a call that releases a lock to the return of the next call that acquires
-// it. overlaps is how often one holder had it before the call that released it began: never, if the lock
-// excludes.
-func HandOvers(held []int64) (times []time.Duration, overlaps int) {
-	type span struct{ acquired, released int64 }
-	spans := make([]span, 0, len(held)/2)
-	for i := 0; i+1 < len(held); i += 2 {
-		spans = append(spans, span{held[i], held[i+1]})
-	}
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.acquired, b.acquired) })
-	for i := 1; i < len(spans); i++ {
-		took := spans[i].acquired - spans[i-1].released
-		if took < 0 {
-			overlaps++
-			continue
-		}
-		times = append(times, time.Duration(took))
-	}
-	slices.Sort(times)
-	return times, overlaps
 }

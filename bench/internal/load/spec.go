@@ -130,10 +130,8 @@ func (t *Target) close(ctx context.Context) error {
 // Open connects a contender. What it has opened it gives to Target.OnClose.
 type Open func(ctx context.Context, t *Target) (Work, error)
 
-// Work is a contender that is connected. It has one of the two.
+// Work is a contender that is connected.
 type Work struct {
 	// Do runs one operation on an item. Goroutines call it concurrently, each with its number.
 	Do func(ctx context.Context, goroutine int, item Item) error
-	// Acquire acquires the lock of an item; the returned function releases it.
-	Acquire func(ctx context.Context, goroutine int, item Item) (release func(context.Context) error, err error)
 }

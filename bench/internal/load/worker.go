@@ -139,7 +139,7 @@ func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 	warm := false
 	for !w.over() && w.failed.Load() == nil && w.mayBegin() {
 		began := clock.Now()
-		held, err := w.once(ctx, g)
+		err := w.work.Do(ctx, g, w.target.Item(g))
 		ended := clock.Now()
 		if err != nil {
 			if ctx.Err() != nil {
@@ -159,7 +159,7 @@ func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 			}
 		}
 		if plan := w.plan.Load(); plan != nil && ended >= plan.Start && ended <= plan.End {
-			o.count(*plan, began, ended, held)
+			o.count(*plan, began, ended)
 		}
 	}
 	if plan := w.plan.Load(); plan != nil && w.target.Limit == 0 {
@@ -169,15 +169,10 @@ func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 }
 
 // count counts an operation that ended within the measured time.
-func (o *Outcome) count(plan Plan, began, ended int64, held held) {
+func (o *Outcome) count(plan Plan, began, ended int64) {
 	o.Operations++
 	o.Elapsed = time.Duration(ended - plan.Start)
-	took := ended - began
-	if held.acquired != 0 {
-		o.Held = append(o.Held, held.acquired, held.released)
-		took = held.acquired - began
-	}
-	o.Latency = append(o.Latency, time.Duration(took))
+	o.Latency = append(o.Latency, time.Duration(ended-began))
 }
 
 func (w *worker) over() bool {
@@ -187,24 +182,6 @@ func (w *worker) over() bool {
 
 func (w *worker) mayBegin() bool {
 	return w.target.Limit == 0 || w.begun.Add(1) <= w.target.Limit
-}
-
-// held is when a lock was acquired, and when its release began.
-type held struct{ acquired, released int64 }
-
-func (w *worker) once(ctx context.Context, g int) (held, error) {
-	item := w.target.Item(g)
-	if w.work.Do != nil {
-		return held{}, w.work.Do(ctx, g, item)
-	}
-	release, err := w.work.Acquire(ctx, g, item)
-	if err != nil {
-		return held{}, err
-	}
-	acquired := clock.Now()
-	h := held{acquired, clock.Now()}
-	// Others wait for it: the end of this run must not keep the lock from them.
-	return h, release(context.WithoutCancel(ctx))
 }
 
 // Await waits until a time on the clock of package clock.

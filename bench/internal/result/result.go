@@ -35,19 +35,17 @@ type Metric string
 // The metrics. Durations are in microseconds; "of an operation" means divided by how many
 // there were.
 const (
-	Rate        Metric = "rate"          // operations a second
-	Operations  Metric = "operations"    // that ended within the measured time
-	P50         Metric = "p50"           // how long an operation took; for a lock, until it was acquired
-	P99         Metric = "p99"           //
-	HandOverP50 Metric = "hand-over p50" // from the call that released a lock to the return of the next that acquired it
-	HandOverP99 Metric = "hand-over p99" //
-	ClientCPU   Metric = "client CPU"    // of an operation
-	PostgresCPU Metric = "Postgres CPU"  // of an operation
-	EtcdCPU     Metric = "etcd CPU"      // of an operation
-	RedisCPU    Metric = "Redis CPU"     // of an operation
-	WAL         Metric = "WAL"           // bytes of an operation
-	Allocations Metric = "allocations"   // of an operation
-	Lost        Metric = "lost"          // updates, or times that two held a lock
+	Rate        Metric = "rate"         // operations a second
+	Operations  Metric = "operations"   // that ended within the measured time
+	P50         Metric = "p50"          // how long an operation took
+	P99         Metric = "p99"          //
+	ClientCPU   Metric = "client CPU"   // of an operation
+	PostgresCPU Metric = "Postgres CPU" // of an operation
+	EtcdCPU     Metric = "etcd CPU"     // of an operation
+	RedisCPU    Metric = "Redis CPU"    // of an operation
+	WAL         Metric = "WAL"          // bytes of an operation
+	Allocations Metric = "allocations"  // of an operation
+	Lost        Metric = "lost"         // updates
 )
 
 // Cell is what one contender did in one round.

@@ -51,11 +51,7 @@ func (c *Config) warm(s *scenario.Scenario) (least, most time.Duration) {
 	if c.Tiny || s.Keys == load.Fresh {
 		return 0, 0
 	}
-	most = 20 * time.Second
-	if s.Locks {
-		most = 2 * time.Second
-	}
-	return max(c.measured(s)/4, 200*time.Millisecond), most
+	return max(c.measured(s)/4, 200*time.Millisecond), 20 * time.Second
 }
 
 type runner struct {
@@ -173,10 +169,8 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 	if err != nil {
 		return err
 	}
-	cell.Values = values(s, outcome, used)
-	if !s.Locks {
-		cell.Values[result.Lost] = float64(lost(outcome, written(s), after-before))
-	}
+	cell.Values = values(outcome, used)
+	cell.Values[result.Lost] = float64(lost(outcome, written(s), after-before))
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fencekit/fencekit/bench/internal/load"
 	"github.com/fencekit/fencekit/bench/internal/result"
-	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
 // What was cut off at the end may show in the rows or not; anything else that was reported
@@ -23,14 +22,14 @@ func TestLost_IsWhatTheRowsDoNotShow(t *testing.T) {
 
 func TestValues_AreOfAnOperation(t *testing.T) {
 	o := load.Outcome{Operations: 100, Elapsed: 2 * time.Second, CPU: time.Second, Allocations: 500}
-	v := values(&scenario.Scenario{}, o, map[result.Metric]float64{result.WAL: 25000, result.EtcdCPU: 4000})
+	v := values(o, map[result.Metric]float64{result.WAL: 25000, result.EtcdCPU: 4000})
 	for m, want := range map[result.Metric]float64{
 		result.Rate: 50, result.ClientCPU: 10000, result.EtcdCPU: 40, result.WAL: 250, result.Allocations: 5,
 		result.Operations: 100,
 	} {
 		require.InDelta(t, want, v[m], 1e-9, m)
 	}
-	require.NotContains(t, values(&scenario.Scenario{}, load.Outcome{Elapsed: time.Second}, nil), result.P99)
+	require.NotContains(t, values(load.Outcome{Elapsed: time.Second}, nil), result.P99)
 }
 
 // A server's time is that of its processes too, ended ones included, and not that of one with the same name elsewhere.

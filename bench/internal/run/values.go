@@ -9,7 +9,7 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
-func values(s *scenario.Scenario, o load.Outcome, used map[result.Metric]float64) map[result.Metric]float64 {
+func values(o load.Outcome, used map[result.Metric]float64) map[result.Metric]float64 {
 	v := map[result.Metric]float64{result.Operations: float64(o.Operations)}
 	if o.Elapsed > 0 {
 		v[result.Rate] = float64(o.Operations) / o.Elapsed.Seconds()
@@ -25,11 +25,6 @@ func values(s *scenario.Scenario, o load.Outcome, used map[result.Metric]float64
 	slices.Sort(o.Latency)
 	for m, p := range map[result.Metric]float64{result.P50: 50, result.P99: 99} {
 		v[m] = micros(result.Percentile(o.Latency, p))
-	}
-	if s.Locks && s.Keys == load.Hot {
-		handOvers, overlaps := load.HandOvers(o.Held)
-		v[result.Lost] = float64(overlaps)
-		v[result.HandOverP50], v[result.HandOverP99] = micros(result.Percentile(handOvers, 50)), micros(result.Percentile(handOvers, 99))
 	}
 	return v
 }

@@ -30,8 +30,6 @@ type Scenario struct {
 
 	Seconds float64 // the measured time of a cell, if more than asked for
 	Rounds  int     // at most; 0: as asked for
-	// Locks: operations only acquire and release.
-	Locks bool
 	// Reads: operations write nothing.
 	Reads bool
 	// Metrics are shown beside the rate and its ratio.

@@ -14,7 +14,6 @@ func All() []Scenario {
 	return slices.Concat(
 		[]Scenario{distinct(1), distinct(8), reads, hot},
 		[]Scenario{fleet("fleet/4x4", 1000), fleet("fleet/4x4/hot", 8)},
-		[]Scenario{free(1), free(64), contended(8), contended(64)},
 		[]Scenario{several(1), several(20)},
 		[]Scenario{first},
 	)
@@ -22,8 +21,8 @@ func All() []Scenario {
 
 // The contenders, as scenarios name them.
 var (
-	bare, guardDo, batch     = contender.Bare, contender.Do, contender.Batch
-	forUpdate, mutex, locker = contender.ForUpdate, contender.Mutex, contender.Locker
+	bare, guardDo, batch = contender.Bare, contender.Do, contender.Batch
+	forUpdate            = contender.ForUpdate
 )
 
 // perOperation is what an operation costs.
@@ -86,30 +85,6 @@ func fleet(name string, skus int) Scenario {
 		s.Ratios = append(s.Ratios, Ratio{c.Name, forUpdate.Name, result.P99})
 	}
 	return s
-}
-
-func free(goroutines int) Scenario {
-	return Scenario{
-		Name:       fmt.Sprintf("lock/free/%d", goroutines),
-		Title:      "Uncontended acquire and release, " + counted(goroutines, "goroutine", "goroutines"),
-		About:      "Each goroutine acquires and releases a lock that no other uses.",
-		Contenders: []contender.Contender{mutex, locker},
-		Baseline:   []string{mutex.Name},
-		Goroutines: goroutines, Keys: load.Distinct, Locks: true,
-		Metrics: []result.Metric{result.P50, result.P99, result.ClientCPU, result.Allocations},
-	}
-}
-
-func contended(waiters int) Scenario {
-	return Scenario{
-		Name:       fmt.Sprintf("lock/contended/%d", waiters),
-		Title:      fmt.Sprintf("One contended lock, %d waiters in 4 processes", waiters),
-		About:      "Each acquires the lock and releases it at once. The hand-over is the time from the call that releases to the return of the next call that acquires.",
-		Contenders: []contender.Contender{mutex, locker},
-		Baseline:   []string{mutex.Name},
-		Processes:  4, Goroutines: waiters / 4, Keys: load.Hot, Locks: true, Metrics: []result.Metric{result.HandOverP50, result.HandOverP99, result.P50, result.P99, result.ClientCPU},
-		Ratios: []Ratio{{locker.Name, mutex.Name, result.HandOverP99}},
-	}
 }
 
 func several(n int) Scenario {

@@ -56,7 +56,7 @@ const (
 	Inconclusive Verdict = "inconclusive" // nothing was violated, and nothing is proved
 )
 
-// String names the run, as "pauses, redlock, seed 7, without faults".
+// String names the run, as "pauses, etcd-mutex, seed 7, without faults".
 func (r *Run) String() string {
 	name := fmt.Sprintf("%s, %s, seed %d", r.Scenario, r.Group, r.Seed)
 	if !r.Faults {

@@ -16,8 +16,7 @@ import (
 type Suite struct {
 	Started   time.Time         `json:"started"`
 	Took      time.Duration     `json:"took"`     // ns
-	Command   string            `json:"command"`  // that repeats it
-	Versions  map[string]string `json:"versions"` // of what took part: fencekit, go, etcd, postgres, redis
+	Versions  map[string]string `json:"versions"` // of what took part: fencekit, go, etcd, postgres
 	Scenarios []Scenario        `json:"scenarios"`
 	Groups    []Group           `json:"groups"`
 	Verdict   Verdict           `json:"verdict"`
@@ -96,18 +95,6 @@ func (s *Suite) doubts(fenced []Run, controls []ControlResult) (doubts []string)
 		}
 	}
 	return doubts
-}
-
-// Early says why the suite ended early; empty if it did not.
-func (s *Suite) Early() string {
-	if s.Ended == "" {
-		return ""
-	}
-	text := "It ended early: " + s.Ended + "."
-	if missing := s.missing(); missing != "" && !strings.Contains(s.Reason, missing) {
-		text += " " + missing + "."
-	}
-	return text
 }
 
 func (s *Suite) missing() string {
@@ -206,12 +193,11 @@ func Sum(runs []Run) Totals {
 	return t
 }
 
-// A suite is a directory with result.json (the Suite), report.html, and a directory for each run (Run.Dir), whose
+// A suite is a directory with result.json (the Suite), and a directory for each run (Run.Dir), whose
 // result.json (the Run) is written last: a run that has it is complete.
 const (
 	ResultFile   = "result.json"
 	HistoryFile  = "history.jsonl"
-	ReportFile   = "report.html"
 	observedFile = "observed.json"
 )
 

@@ -32,7 +32,6 @@ type environment struct {
 	etcd     *etcdserver.Cluster
 	postgres *pgserver.Server // nil if Postgres is under Patroni
 	patroni  *patroni.Cluster // nil if it is not
-	service  worker.Service   // of a control; nil if it needs none
 	client   *clientv3.Client // no fault cuts it off
 	dsn      string
 	pool     *pgxpool.Pool // no fault cuts it off
@@ -102,12 +101,6 @@ func (s *environment) prepare(ctx context.Context) error {
 	c, err := worker.ControlNamed(s.Group)
 	if err != nil {
 		return err
-	}
-	if c.Serve != nil {
-		if s.service, err = c.Serve(ctx); err != nil {
-			return err
-		}
-		s.onTearDown(s.service.Stop)
 	}
 	_, err = s.pool.Exec(ctx, c.Tables)
 	return err

@@ -48,7 +48,7 @@ var Scenarios = []Scenario{
 	{
 		Scenario: check.Scenario{
 			// The control that breaks without faults as well is here: in a script no operations race.
-			Name: "pauses", Family: "pauses", Controls: []string{"no-lock", "etcd-mutex", "redis-watchdog"},
+			Name: "pauses", Family: "pauses", Controls: []string{"no-lock", "etcd-mutex"},
 			Summary: "workers are paused by SIGSTOP for longer than their locks' time to live: anywhere, between read and write, before COMMIT, and after COMMIT was sent",
 		},
 		Requires: []string{check.HitFault + "pause"},
@@ -96,7 +96,7 @@ var Scenarios = []Scenario{
 		beside:   true,
 		schedule: claimsWithin,
 	},
-	stalledHolder, unhinderedWriter, lostLock, expiryAtEveryAwait, killAtEveryAwait, lateCommit, lostAnswer, failover,
+	stalledHolder, unhinderedWriter, lostLock, expiryAtEveryAwait, lostAnswer, failover,
 }
 
 // Describe describes all scenarios.

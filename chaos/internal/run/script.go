@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +22,7 @@ import (
 var stalledHolder = Scenario{
 	Scenario: check.Scenario{
 		Name: "stalled-holder", Family: "stalls",
-		Controls: []string{"no-lock", "etcd-mutex", "redis-setnx", "redis-watchdog", "token-compare"},
+		Controls: []string{"no-lock", "etcd-mutex", "token-compare"},
 		Summary:  "a worker is paused between read and write until another has its lock and has read; then both write",
 	},
 	Requires: []string{check.HitFault + "pause", check.HitPaused + worker.PointRead},
@@ -55,22 +54,14 @@ var unhinderedWriter = Scenario{
 
 var lostLock = Scenario{
 	Scenario: check.Scenario{
-		Name: "lost-lock", Family: "stalls", Controls: []string{"redlock", "postgres-advisory"},
+		Name: "lost-lock", Family: "stalls", Controls: []string{"postgres-advisory"},
 		Summary: "while a worker is paused the lock service loses its lock: by a restart, or a connection that is cut",
 	},
 	Requires: []string{check.HitFault + "pause", check.HitFault + "lose"},
 	Stock:    saleStock,
 	script: func(s *environment, ctx context.Context) error {
 		lose := s.restartEtcd
-		switch {
-		case s.service != nil:
-			lose = s.service.Lose
-			if s.Faults {
-				if err := s.service.Weaken(ctx); err != nil {
-					return err
-				}
-			}
-		case s.Group == "postgres-advisory":
+		if s.Group == "postgres-advisory" {
 			lose = s.cutLockConnections
 		}
 		return s.sale(ctx, "do", "do", func(ctx context.Context) error {
@@ -203,29 +194,19 @@ var expiryAtEveryAwait = Scenario{
 	},
 	Requires: []string{check.HitFault + "pause"},
 	workers:  2,
-	script:   func(s *environment, ctx context.Context) error { return s.awaits(ctx, history.ThenPause) },
-}
-
-var killAtEveryAwait = Scenario{
-	Scenario: check.Scenario{
-		Name: "kill-at-every-await", Family: "awaits",
-		Summary: "a worker is killed at each point at which an operation waits for the network, one after another, and another takes over",
-	},
-	Requires: []string{check.HitFault + "kill"},
-	workers:  2,
-	script:   func(s *environment, ctx context.Context) error { return s.awaits(ctx, history.ThenKill) },
+	script:   (*environment).awaits,
 }
 
 const maxAwaits = 200
 
-// awaits pauses or kills a worker at the first await of an operation, which is where it sends or receives
+// awaits pauses a worker at the first await of an operation, which is where it sends or receives
 // something, then at the second, and so on. Each time its lease ends there, and another worker takes over.
-func (s *environment) awaits(ctx context.Context, then string) error {
+func (s *environment) awaits(ctx context.Context) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
 	}
 	for skip := range maxAwaits {
-		sprung, err := s.await(ctx, skip, then)
+		sprung, err := s.await(ctx, skip)
 		if err != nil {
 			return fmt.Errorf("at await %d: %w", skip, err)
 		}
@@ -237,13 +218,13 @@ func (s *environment) awaits(ctx context.Context, then string) error {
 	return fmt.Errorf("chaos: an operation has more than %d awaits", maxAwaits)
 }
 
-func (s *environment) await(ctx context.Context, skip int, then string) (sprung bool, err error) {
+func (s *environment) await(ctx context.Context, skip int) (sprung bool, err error) {
 	w := s.seat(0)
 	// A new process needs its own session, connection, lock and claim.
 	if err := errors.Join(w.stop(), w.start(ctx)); err != nil {
 		return false, err
 	}
-	op, sprung, err := s.operateTo(ctx, 0, worker.Op{Resource: s.sku()}, worker.PointAwait, skip, then)
+	op, sprung, err := s.operateTo(ctx, 0, worker.Op{Resource: s.sku()}, worker.PointAwait, skip, history.ThenPause)
 	if err != nil {
 		return false, err
 	}
@@ -251,17 +232,10 @@ func (s *environment) await(ctx context.Context, skip int, then string) (sprung 
 		_, err = op.wait(ctx)
 		return false, err
 	}
-	goOn := w.resume
-	if then == history.ThenKill {
-		goOn = w.start
-	}
-	revert := s.injected(fmt.Sprintf("%s %s at await %d", then, w.name(), skip), goOn)
+	revert := s.injected(fmt.Sprintf("pause %s at await %d", w.name(), skip), w.resume)
 	err = errors.Join(s.endLeases(ctx), s.succeed(ctx, 1), revert(ctx))
-	if then == history.ThenPause {
-		_, waitErr := op.wait(ctx)
-		err = errors.Join(err, waitErr)
-	}
-	return true, err
+	_, waitErr := op.wait(ctx)
+	return true, errors.Join(err, waitErr)
 }
 
 func (s *environment) endLeases(ctx context.Context) error {
@@ -395,56 +369,4 @@ func (s *environment) data(ctx context.Context) (map[string]string, error) {
 
 func changed(before, after map[string]string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(after)), func(table string) bool { return before[table] == after[table] })
-}
-
-var lateCommit = Scenario{
-	Scenario: check.Scenario{
-		Name: "late-commit", Family: "answers",
-		Summary: "a COMMIT is held up until it has been resolved as not applied, and arrives then, while no other transaction moves the fence",
-	},
-	Requires: []string{check.HitPaused + worker.PointWritten, check.HitResolvedNotApplied},
-	workers:  2,
-	script:   (*environment).lateCommit,
-}
-
-// lateCommit delivers a COMMIT after it was resolved as not applied: only the void rejects it.
-func (s *environment) lateCommit(ctx context.Context) error {
-	if !s.Faults {
-		return s.inTurn(ctx)
-	}
-	op, resume, err := s.pauseAt(ctx, 0, worker.ActionHeedless, worker.PointWritten)
-	if err != nil {
-		return err
-	}
-	if resume == nil { // it failed before, or hangs
-		_, err := op.wait(ctx)
-		return err
-	}
-	held, postgres := pgproxy.HoldCommit(), s.seat(0).postgres
-	postgres.OnCommit(func(string) *pgproxy.Action { return held })
-	defer postgres.OnCommit(nil)
-	if err := resume(ctx); err != nil {
-		return err
-	}
-	if err := held.Wait(ctx); err != nil {
-		return cmp.Or(context.Cause(ctx), err)
-	}
-	defer func() { _ = held.Drop(context.WithoutCancel(ctx)) }() // unless it was delivered
-	e, err := op.wait(ctx)
-	if err != nil {
-		return err
-	}
-	if e.Kind == history.Unknown {
-		return nil // the database did not answer in time: what the scenario requires has not happened
-	}
-	before, err := s.data(ctx)
-	if err != nil {
-		return err
-	}
-	_, _ = held.Deliver(ctx) // the data show its outcome
-	after, err := s.data(ctx)
-	if tables := changed(before, after); err == nil && len(tables) > 0 {
-		err = fmt.Errorf("%w: a late COMMIT changed %s", errWrong, strings.Join(tables, ", "))
-	}
-	return err
 }

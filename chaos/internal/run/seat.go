@@ -55,9 +55,6 @@ func (s *environment) newSeat(n int) (_ *seat, err error) {
 		Worker: name, Number: n, Workload: s.Workload.Name(), Group: s.Group, Servers: worker.Servers{TTL: s.ttl()}, Prefix: s.prefix,
 		Seed: s.Seed, Unhindered: s.Scenario.unhindered, Beside: s.Scenario.beside, Within: s.bounds.operation,
 	}}
-	if s.service != nil {
-		w.spec.Service = s.service.Addresses()
-	}
 	for _, endpoint := range s.etcd.Endpoints() {
 		l, err := netfault.New(strings.TrimPrefix(endpoint, "http://"))
 		if err != nil {

@@ -24,25 +24,15 @@ import (
 // write it. Without a fault all but no-lock lose no update.
 type Control struct {
 	check.Group
-	Serve func(ctx context.Context) (Service, error) // servers of one run beside etcd and Postgres; nil: none
 	// Open returns the lock of one process, with its own clients. The label names the
 	// process in the servers.
 	Open   func(s Servers, label string) (Acquire, error)
 	Tables string
 }
 
-type Service interface {
-	Addresses() []string // as host:port
-	// Weaken is called before a lock is acquired that Lose is to lose before it expires.
-	Weaken(ctx context.Context) error
-	Lose(ctx context.Context) error
-	Stop(ctx context.Context) error
-}
-
 type Servers struct {
 	Etcd     []string      // endpoints
 	Postgres string        // DSN
-	Service  []string      // Service.Addresses
 	TTL      time.Duration // of locks that expire; etcd counts in seconds, and rounds up
 }
 
@@ -65,10 +55,6 @@ const ControlPrefix = "control/"
 func KeyPrefix(name string) string { return ControlPrefix + name + "/" }
 
 var controls = []Control{noLock, etcdMutex, postgresAdvisory, tokenCompare}
-
-// Register adds controls, before anything else is called. Programs that link no client of
-// Redis leave those that lock in Redis out.
-func Register(more ...Control) { controls = append(controls, more...) }
 
 // Groups describes Fencekit, and after it the controls, always in the same order.
 func Groups() []check.Group {

@@ -51,7 +51,7 @@ func (a *act) name() string {
 func (a *act) play(ctx context.Context) (r result, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, actTimeout, errors.New("the act took too long"))
 	defer cancel()
-	err = WithDatabase(ctx, a.postgres, a.name(), func(dsn string) error {
+	err = withDatabase(ctx, a.postgres, a.name(), func(dsn string) error {
 		r, err = a.playOn(ctx, dsn)
 		return err
 	})
@@ -252,14 +252,14 @@ func (s *story) event(worker string, e Event) {
 	case EventResumed:
 		s.line("%s writes order %s as it had decided", worker, e.Order)
 	case EventRejected:
-		s.line("REJECTED by Postgres: %s's token %d was superseded by %d (%s, claimed %.1f s ago)", worker, e.Token, e.Current, Label(e.Holder), e.Age)
+		s.line("REJECTED by Postgres: %s's token %d was superseded by %d (%s, claimed %.1f s ago)", worker, e.Token, e.Current, label(e.Holder), e.Age)
 	case EventFailed:
 		s.line("%s failed: %s", worker, e.Error)
 	}
 }
 
-// Label is a holder without its nonce.
-func Label(holder string) string {
+// label is a holder without its nonce.
+func label(holder string) string {
 	if i := strings.LastIndexByte(holder, '-'); i > 0 {
 		return holder[:i]
 	}

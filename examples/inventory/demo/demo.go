@@ -22,7 +22,7 @@ import (
 // let something through, or if its control did not oversell: then the schedule showed nothing.
 func Run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "Fencekit: three worker processes sell %d units of %q; one is stopped between its read and its write.\n\n", service.OnHand(), service.SKU)
-	return WithServers(ctx, func(etcd *etcdserver.Server, pg *pgserver.Server) error {
+	return withServers(ctx, func(etcd *etcdserver.Server, pg *pgserver.Server) error {
 		s := &story{out: out}
 		fmt.Fprintf(out, "\n1. With the fence: guard.Do\n")
 		fenced, err := (&act{fenced: true, etcd: etcd, postgres: pg, story: s}).play(ctx)
@@ -44,7 +44,7 @@ func printResult(out io.Writer, r result) {
 	fmt.Fprintf(out, "  => on hand %d, sold %d, oversold %d", r.stock.OnHand, r.stock.Reserved, r.stock.Oversold())
 	for _, rejection := range r.rejections {
 		fmt.Fprintf(out, "; recorded rejection: token %d (%s) by token %d (%s), %dx",
-			rejection.Grant.Token, Label(rejection.Grant.Holder), rejection.Current.Token, Label(rejection.Current.Holder), rejection.Count)
+			rejection.Grant.Token, label(rejection.Grant.Holder), rejection.Current.Token, label(rejection.Current.Holder), rejection.Count)
 	}
 	fmt.Fprintln(out)
 }
@@ -79,14 +79,13 @@ func Work(args []string) int {
 	flags.StringVar(&cfg.DSN, "postgres", "", "connection string of the database")
 	flags.StringVar(&cfg.Prefix, "prefix", "inventory", "prefix of the keys in etcd")
 	flags.BoolVar(&cfg.Fenced, "fenced", true, "use guard.Do; otherwise only the lock")
-	flags.BoolVar(&cfg.Live, "live", false, "sell slowly and without end, as told on standard input")
 	flags.IntVar(&cfg.PauseAt, "pause-at", 0, "stop between read and write once, when so few units are available")
 	if err := flags.Parse(args); err != nil {
 		return 64 // which has said why
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := runWorker(ctx, cfg, os.Stdin, os.Stdout); err != nil {
+	if err := runWorker(ctx, cfg, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "inventory:", err)
 		return 3
 	}
@@ -95,8 +94,8 @@ func Work(args []string) int {
 
 const serverTimeout = 30 * time.Second
 
-// WithDatabase calls f with a database of its own. It drops the database in the end: the server may have been there before.
-func WithDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(dsn string) error) (err error) {
+// withDatabase calls f with a database of its own. It drops the database in the end: the server may have been there before.
+func withDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(dsn string) error) (err error) {
 	name = fmt.Sprintf("inventory_%s_%d", name, time.Now().UnixNano())
 	// A signal in the midst of making it would leave a database behind.
 	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
@@ -113,8 +112,8 @@ func WithDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(
 	return f(dsn)
 }
 
-// WithServers calls f with an etcd and a Postgres, which end with it.
-func WithServers(ctx context.Context, f func(*etcdserver.Server, *pgserver.Server) error) (err error) {
+// withServers calls f with an etcd and a Postgres, which end with it.
+func withServers(ctx context.Context, f func(*etcdserver.Server, *pgserver.Server) error) (err error) {
 	etcd, err := etcdserver.Start(ctx, nil)
 	if err != nil {
 		return err

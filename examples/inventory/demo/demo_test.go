@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 // orphan has a worker that is stopped, names it, and waits for its own end.
 func orphan() {
-	w, err := StartWorker(context.Background(), WorkerConfig{Live: true})
+	w, err := StartWorker(context.Background(), WorkerConfig{})
 	if err == nil {
 		err = w.process.Pause()
 	}

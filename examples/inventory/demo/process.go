@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -21,8 +20,7 @@ type Worker struct {
 	Events chan Event // closed when it has ended
 	Err    error      // why it ended, once Events is closed
 
-	process  *child.Process
-	commands io.Writer
+	process *child.Process
 }
 
 // StartWorker starts this program anew, as a worker, which is killed when ctx ends, and dies with this process, even
@@ -39,13 +37,10 @@ func StartWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	defer end.Close() // the worker has its own
 	cmd := exec.CommandContext(ctx, self, "worker",
 		"-name", cfg.Name, "-etcd", cfg.Endpoint, "-postgres", cfg.DSN, "-prefix", cfg.Prefix,
-		"-fenced="+strconv.FormatBool(cfg.Fenced), "-pause-at", strconv.Itoa(cfg.PauseAt), "-live="+strconv.FormatBool(cfg.Live))
+		"-fenced="+strconv.FormatBool(cfg.Fenced), "-pause-at", strconv.Itoa(cfg.PauseAt))
 	cmd.Stdout, cmd.Stderr = end, os.Stderr
 	w := &Worker{Name: cfg.Name, Events: make(chan Event)}
-	if w.commands, err = cmd.StdinPipe(); err == nil {
-		w.process, err = child.Start(cmd)
-	}
-	if err != nil {
+	if w.process, err = child.Start(cmd); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting %s: %w", w.Name, err), out.Close())
 	}
 	go func() {
@@ -73,9 +68,3 @@ func (w *Worker) Stopped() (bool, error) { return pause.Stopped(w.process.Pid())
 
 // Resume lets a stopped worker go on.
 func (w *Worker) Resume() error { return w.process.Resume() }
-
-// Tell gives a live worker a command.
-func (w *Worker) Tell(command string) error {
-	_, err := io.WriteString(w.commands, command+"\n")
-	return err
-}

@@ -1,13 +1,11 @@
 package demo
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,8 +29,6 @@ type WorkerConfig struct {
 	Fenced   bool
 	// PauseAt: stop once between read and write, when so few units are available. 0: never.
 	PauseAt int
-	// Live: sell at a pace that can be watched, take commands, and go on when an order fails or nothing is left.
-	Live bool
 }
 
 const (
@@ -40,38 +36,18 @@ const (
 	pace           = 15 * time.Millisecond // how often a worker gets an order
 	pausedQuantity = 12                    // what the order asks for that a worker stops at
 	closeTimeout   = 5 * time.Second       // how long a worker takes to hand back what it holds
-
-	livePace = 1500 * time.Millisecond
-	burst    = 12 // orders
 )
 
-// LiveTTL is the lease of a live worker: long enough to be seen running out.
-const LiveTTL = 4 * time.Second
-
-// What a live worker is told, one line each.
-const (
-	CommandPause = "pause" // stop between the next read and its write
-	CommandBurst = "burst" // sell the next orders at once
-)
-
-// runWorker sells until nothing is left or ctx ends, then hands back what it holds. out gets its events. A live
-// worker sells until ctx or in ends, from which it reads commands.
-func runWorker(ctx context.Context, cfg WorkerConfig, in io.Reader, out io.Writer) error {
-	w := &worker{cfg: cfg, out: out, pace: pace}
-	ttl := leaseTTL
-	if cfg.Live {
-		w.pace, ttl = livePace, LiveTTL
-		w.commands = make(chan string)
-		go w.listen(in)
-	}
-	err := w.run(ctx, ttl)
+// runWorker sells until nothing is left or ctx ends, then hands back what it holds. out gets its events.
+func runWorker(ctx context.Context, cfg WorkerConfig, out io.Writer) error {
+	err := (&worker{cfg: cfg, out: out}).run(ctx)
 	if err != nil {
 		tell(out, Event{Event: EventFailed, Error: err.Error()})
 	}
 	return err
 }
 
-func (w *worker) run(ctx context.Context, ttl time.Duration) (err error) {
+func (w *worker) run(ctx context.Context) (err error) {
 	cfg := w.cfg
 	client, err := clientv3.New(etcd.ClientConfig(cfg.Endpoint))
 	if err != nil {
@@ -82,7 +58,7 @@ func (w *worker) run(ctx context.Context, ttl time.Duration) (err error) {
 		return fmt.Errorf("connecting to Postgres: %w", err)
 	}
 	defer w.pool.Close()
-	locker, err := etcd.New(client, &etcd.Config{Prefix: cfg.Prefix, TTL: ttl, Label: cfg.Name})
+	locker, err := etcd.New(client, &etcd.Config{Prefix: cfg.Prefix, TTL: leaseTTL, Label: cfg.Name})
 	if err != nil {
 		return err
 	}
@@ -145,33 +121,19 @@ type worker struct {
 	pool     *pgxpool.Pool
 	out      io.Writer
 	paused   bool
-	pace     time.Duration
-	commands chan string // nil unless live, closed at their end
-	burst    int         // how many orders are to be sold at once
 }
 
 func (w *worker) holds(g fence.Grant) { tell(w.out, Event{Event: EventHolds, Token: int64(g.Token)}) }
 
 func (w *worker) sellAll(ctx context.Context) error {
-	n := 0
-	if w.cfg.Live {
-		n = int(time.Now().UnixMilli()) // a worker of this name may have sold before
-	}
-	for ; w.await(ctx); n++ {
+	for n := 0; w.await(ctx); n++ {
 		order := service.Order{ID: fmt.Sprintf("%s-%d", w.cfg.Name, n), SKU: service.SKU, Quantity: 1 + n%3}
-		if w.cfg.Live && w.burst == 0 {
-			order.Quantity = 1
-		}
 		switch err := w.sell(ctx, order); {
 		case errors.Is(err, service.ErrSoldOut) && order.Quantity == 1:
 			tell(w.out, Event{Event: EventSoldOut})
-			if !w.cfg.Live {
-				return nil
-			}
+			return nil
 		case errors.Is(err, service.ErrSoldOut), errors.Is(err, guard.ErrStaleToken):
 			// A smaller order may still be served; a rejected one counts as lost.
-		case err != nil && w.cfg.Live && ctx.Err() == nil:
-			tell(w.out, Event{Event: EventFailed, Error: err.Error()})
 		case err != nil:
 			return err
 		}
@@ -181,31 +143,11 @@ func (w *worker) sellAll(ctx context.Context) error {
 
 // await waits for the next order, and reports whether there is one.
 func (w *worker) await(ctx context.Context) bool {
-	wait := w.pace
-	if w.burst > 0 {
-		w.burst--
-		wait = pace
-	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(wait):
+	case <-time.After(pace):
 		return true
-	case command, more := <-w.commands:
-		switch command {
-		case CommandPause:
-			w.paused, w.cfg.PauseAt = false, math.MaxInt
-		case CommandBurst:
-			w.burst = burst
-		}
-		return more
-	}
-}
-
-func (w *worker) listen(in io.Reader) {
-	defer close(w.commands)
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		w.commands <- lines.Text()
 	}
 }
 

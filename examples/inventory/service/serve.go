@@ -71,27 +71,13 @@ func noMore(flags *flag.FlagSet) error {
 	return nil
 }
 
-// Serve listens and serves, see ServeOn.
-func Serve(ctx context.Context, cfg Config, out io.Writer, log *slog.Logger) error {
-	listener, err := Listen(cfg.Listen)
+// Serve answers HTTP requests until ctx ends. Then it lets those finish that have begun, gives back what it has
+// locked, and returns.
+func Serve(ctx context.Context, cfg Config, out io.Writer, log *slog.Logger) (err error) {
+	listener, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (choose another with -listen, such as -listen 127.0.0.1:0 for a free port)", err)
 	}
-	return ServeOn(ctx, listener, cfg, out, log)
-}
-
-// Listen listens on an address.
-func Listen(address string) (net.Listener, error) {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("%w (choose another with -listen, such as -listen 127.0.0.1:0 for a free port)", err)
-	}
-	return listener, nil
-}
-
-// ServeOn answers HTTP requests until ctx ends. Then it lets those finish that have begun, gives back what it has
-// locked, and returns. It closes the listener.
-func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writer, log *slog.Logger) (err error) {
 	metrics := prometheus.NewRegistry()
 	observer, err := guardprometheus.NewObserver(metrics)
 	if err != nil {

@@ -144,7 +144,7 @@ func (i *Inspector) locks(ctx context.Context, prefix string) (Locks, error) {
 		return Locks{}, i.cluster.Diagnose(readLocks, err)
 	}
 	queues, err := i.queues(ctx, resp.Responses[0].GetResponseRange().Kvs)
-	return Locks{Revision: resp.Header.Revision, Epoch: epoch.Number, Queues: queues}, err
+	return Locks{Epoch: epoch.Number, Queues: queues}, err
 }
 
 func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock, error) {

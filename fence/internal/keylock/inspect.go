@@ -16,7 +16,7 @@ func (l *Locker) grantOf(o Owner) fence.Grant {
 // Locks implements the service of package locks, which fencectl shows.
 func (l *Locker) Locks(ctx context.Context) (locks.Locks, error) {
 	owners, err := within(ctx, l, l.service.List)
-	all := locks.Locks{Revision: int64(fence.MaxToken), Epoch: l.cfg.Epoch} // no fence is ahead of that: a count may be lost
+	all := locks.Locks{Epoch: l.cfg.Epoch}
 	at := map[string]int{}
 	for _, o := range owners {
 		i, known := at[o.Resource]

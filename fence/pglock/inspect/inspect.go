@@ -45,10 +45,9 @@ const queues = `
 	select resource, id, session, 0, 0, holder, seconds from waiter
 	 order by 1, place`
 
-// Locks implements locks.Service. No fence is ahead of these locks, whose tokens begin above the fences.
-func (i *Inspector) Locks(ctx context.Context) (locks.Locks, error) {
-	all := locks.Locks{Epoch: fence.MaxEpoch, Revision: int64(fence.MaxToken)}
-	err := record.ReadTx(ctx, i.pool, "", func(tx pgx.Tx) (err error) {
+// Locks implements locks.Service.
+func (i *Inspector) Locks(ctx context.Context) (all locks.Locks, err error) {
+	err = record.ReadTx(ctx, i.pool, "", func(tx pgx.Tx) (err error) {
 		all.Queues, err = i.queues(ctx, tx)
 		return err
 	})

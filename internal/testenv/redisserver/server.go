@@ -2,12 +2,13 @@
 package redisserver
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
@@ -33,11 +34,20 @@ func Start(ctx context.Context, settings ...string) (*Server, error) {
 
 // ping asks once, over a connection of its own, whether the server answers and has loaded its data.
 func ping(ctx context.Context, s *process.Server) error {
-	if err := process.Listening(ctx, s.Address(0)); err != nil {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Address(0))
+	if err != nil {
 		return err
 	}
-	client := redis.NewClient(&redis.Options{Addr: s.Address(0), MaxRetries: -1, ContextTimeoutEnabled: true})
-	return errors.Join(client.Ping(ctx).Err(), client.Close())
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && answer != "+PONG\r\n" {
+		err = errors.New(strings.TrimSpace(answer))
+	}
+	return err
 }
 
 // Addr is where clients connect, as 127.0.0.1:6379; it is the same after Restart.
