@@ -131,21 +131,3 @@ func TestClose_InAFunctionClosesNothing(t *testing.T) {
 	}))
 	require.NoError(t, guard.Do(t.Context(), g, "b", nothing))
 }
-
-// A ctx that has ended, as in a graceful stop, ends what runs and leaves the time to
-// release and to revoke.
-func TestClose_CutsOffWhatRunsAtTheEndOfItsContext(t *testing.T) {
-	t.Parallel()
-	s := newStopping(t)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.NoError(t, s.Close(ended))
-	require.ErrorIs(t, <-s.running, guard.ErrClosed)
-	require.ErrorIs(t, context.Cause(s.ctx), guard.ErrClosed)
-	require.ErrorIs(t, <-s.queued, guard.ErrClosed)
-	require.NoError(t, <-s.released)
-	require.NoError(t, <-s.released)
-	_, err := s.pool.Exec(t.Context(), "select from committed")
-	require.Error(t, err, "nothing of it took effect")
-	s.requireClosed(t)
-}

@@ -7,7 +7,6 @@ import (
 	"log"
 	"strconv"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage"
@@ -103,82 +102,6 @@ func ExampleResources() {
 	// Output:
 	// <nil>
 	// [9 9] <nil>
-}
-
-// A held grant: restock and sell run in two transactions under it, with other work in
-// between, and the second one commits only if nothing else has written since the first.
-func ExampleHold() {
-	ctx := context.Background()
-	g := newGuard()
-	defer g.Close(ctx)
-
-	err := guard.Hold(ctx, g, "sku/42", func(ctx context.Context, h Runner) error {
-		if err := restock(ctx, h, "sku/42", 10); err != nil {
-			return err
-		}
-		fmt.Println("call another service, under the grant of", guard.Grants(ctx)[0].Resource)
-		left, err := sell(ctx, h, "sku/42", 3)
-		fmt.Println(left, "left")
-		return err
-	})
-	fmt.Println(err)
-	// Output:
-	// call another service, under the grant of sku/42
-	// 7 left
-	// <nil>
-}
-
-// A lease of the caller's, here that of an elected leader: what a deposed leader
-// writes is rejected once its successor has begun.
-func ExampleGuard_UnderLease() {
-	ctx := context.Background()
-	locker := guardtest.NewLocker()
-	g, err := guard.New(locker, memory.NewStore(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer g.Close(ctx)
-	election, err := locker.Election("sku/42")
-	if err != nil {
-		log.Fatal(err)
-	}
-	leadership, err := election.Campaign(ctx, "10.0.0.7:8080")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer leadership.Resign(ctx)
-
-	on := g.UnderLease(leadership)
-	fmt.Println(restock(ctx, on, "sku/42", 10))
-	fmt.Println(sell(ctx, on, "sku/42", 3))
-	// Output:
-	// <nil>
-	// 7 <nil>
-}
-
-// A grant that travelled, as in the header of a request: the receiver has a Guard
-// without a lock service. Once a later grant has claimed, the earlier one is rejected.
-func ExampleGuard_UnderGrant() {
-	ctx := context.Background()
-	g, err := guard.New(nil, memory.NewStore(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer g.Close(ctx)
-	paused := fence.Grant{Resource: "sku/42", Epoch: 1, Token: 118, Holder: "worker-a-7d2f"}
-	next := fence.Grant{Resource: "sku/42", Epoch: 1, Token: 131, Holder: "worker-b-91c3"}
-
-	fmt.Println(restock(ctx, g.UnderGrant(next), "sku/42", 10))
-	fmt.Println(sell(ctx, g.UnderGrant(next), "sku/42", 3))
-	_, err = sell(ctx, g.UnderGrant(paused), "sku/42", 2)
-	var rejected *guard.RejectedError
-	if errors.As(err, &rejected) {
-		fmt.Println("token", rejected.Grant.Token, "was superseded by", rejected.Current.Token, "of", rejected.Current.Holder)
-	}
-	// Output:
-	// <nil>
-	// 7 <nil>
-	// token 118 was superseded by 131 of worker-b-91c3
 }
 
 // A COMMIT whose reply was lost is asked about; only if that fails too does the

@@ -206,27 +206,6 @@ func TestUnknown_NamesTheOperationAndIsLoggedOnce(t *testing.T) {
 	})
 }
 
-func TestUnknown_IsRuledOutByTheNextGrant(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		e := unknown(t, w, g, memory.Late)
-		err := guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
-			t.Error("ran while an earlier operation is unresolved")
-			return nil
-		})
-		require.ErrorIs(t, err, temporaryError{})
-		require.NotErrorIs(t, err, guard.ErrUnknownOutcome, "this one took no effect")
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "a new claim needs not ask")
-		require.Equal(t, 2, w.locks.Grants())
-		require.ErrorIs(t, w.store.Deliver()[0], guard.ErrStaleToken)
-		require.Equal(t, "1", w.store.Read("n"))
-		w.store.SetFaults(memory.Faults{})
-		applied, err := e.Resolve(t.Context())
-		require.NoError(t, err)
-		require.False(t, applied)
-	})
-}
-
 func TestUnknown_CommitIsBoundedByItsOwnTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		sendsNothing := func(ctx context.Context, step string, claims []storage.Claim) error {

@@ -15,10 +15,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/internal/keylock"
 	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/sales"
-	"github.com/fencekit/fencekit/storage/memory"
 )
 
 func TestMain(m *testing.M) { sales.Main(m, ofWorker) }
@@ -202,32 +200,4 @@ func harness(t testing.TB, poll time.Duration) guardtest.LockerHarness {
 			s.ready(t)
 		},
 	}
-}
-
-// The bucket is deleted, and its count with it. The next call is under a token above the fence's.
-func TestRaise_TheCountGoesOnAboveTheFence(t *testing.T) {
-	t.Parallel()
-	js, store := connect(t, start(t, server.Options{}).ClientURL()), memory.NewStore()
-	sell := func(_ context.Context, tx *memory.Tx) error {
-		sold, err := tx.Get("sold")
-		if err != nil {
-			return err
-		}
-		return tx.Set("sold", sold+"x")
-	}
-	open := func() *guard.Guard[*memory.Tx] {
-		g, err := guard.New(locker(t, js, &Config{TTL: time.Minute}), store, &guard.Config{KeepFor: -1})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, g.Close(patient(t))) })
-		return g
-	}
-	g, skus := open(), []string{"sku/42", "sku/43"}
-	for range 3 {
-		require.NoError(t, guard.Do(patient(t), g, skus, sell))
-	}
-	for _, g := range []*guard.Guard[*memory.Tx]{g, open()} { // the same process, and a new one
-		require.NoError(t, js.DeleteStream(patient(t), "KV_fencekit-locks"))
-		require.NoError(t, guard.Do(patient(t), g, skus, sell))
-	}
-	require.Equal(t, "xxxxx", store.Read("sold"))
 }

@@ -135,18 +135,6 @@ func (m *makes) CreateStream(ctx context.Context, c jetstream.StreamConfig) (jet
 	return m.JetStream.CreateStream(ctx, c)
 }
 
-func TestUnavailable_ALeaseThatIsNotRenewedIsLost(t *testing.T) {
-	t.Parallel()
-	d := start(t, server.Options{})
-	held, err := locker(t, connect(t, d.ClientURL()), &Config{TTL: time.Second}).Acquire(patient(t), "r")
-	require.NoError(t, err)
-	d.stop()
-	<-held.Done()
-	loss := new(fence.LeaseLostError)
-	require.ErrorAs(t, held.Err(), &loss)
-	require.Equal(t, fence.LossDeadline, loss.Reason)
-}
-
 func TestNew_RejectsBadConfig(t *testing.T) {
 	t.Parallel()
 	js := connect(t, start(t, server.Options{}).ClientURL())

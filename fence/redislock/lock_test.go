@@ -3,7 +3,6 @@ package redislock
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -24,8 +23,6 @@ import (
 	"github.com/fencekit/fencekit/internal/sales"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
-	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/memory"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -104,68 +101,6 @@ func harness(t testing.TB, poll time.Duration) guardtest.LockerHarness {
 			require.NoError(t, c.Save(patient(t)).Err())
 			require.NoError(t, s.Restart(patient(t)))
 		},
-	}
-}
-
-// Redis loses everything, and so its count. The next call is under a token above the fence's.
-func TestRaise_TheCounterGoesOnAboveTheFence(t *testing.T) {
-	t.Parallel()
-	c := client(t, server(t))
-	store := memory.NewStore()
-	sell := func(ctx context.Context, tx *memory.Tx) error {
-		sold, err := tx.Get("sold")
-		if err != nil {
-			return err
-		}
-		return tx.Set("sold", sold+"x")
-	}
-	open := func() *guard.Guard[*memory.Tx] {
-		g, err := guard.New(locker(t, c, &Config{TTL: time.Minute}), store, &guard.Config{KeepFor: -1})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, g.Close(patient(t))) })
-		return g
-	}
-	g, skus := open(), []string{"sku/42", "sku/43"}
-	for range 3 {
-		require.NoError(t, guard.Do(patient(t), g, skus, sell))
-	}
-	for _, g := range []*guard.Guard[*memory.Tx]{g, open()} { // the same process, and a new one
-		require.NoError(t, c.FlushAll(patient(t)).Err())
-		require.NoError(t, guard.Do(patient(t), g, skus, sell))
-	}
-	require.Equal(t, "xxxxx", store.Read("sold"))
-	rejections, err := store.Rejections(patient(t), "sku/42", 10)
-	require.NoError(t, err)
-	require.Len(t, rejections, 2)
-}
-
-// The count is lost again before the call has acquired anew: it comes late, and no operator has to mend anything.
-func TestRaise_ACountThatIsLostAgainIsJustStale(t *testing.T) {
-	t.Parallel()
-	for _, seen := range []fence.Token{1, 3} { // which the new count begins with, and doesn't reach
-		s := server(t)
-		c, operator, store := client(t, s), client(t, s), memory.NewStore()
-		_, err := store.Claim(patient(t), storage.Claim{Grant: fence.Grant{Resource: "r", Epoch: 1, Token: seen, Holder: "h"}})
-		require.NoError(t, err)
-		flushes := 0
-		c.AddHook(hook(func(script any) {
-			if script == acquireScript && flushes > 0 {
-				flushes--
-				require.NoError(t, operator.FlushAll(patient(t)).Err())
-			}
-		}))
-		g, err := guard.New(locker(t, c, nil), store, &guard.Config{KeepFor: -1})
-		require.NoError(t, err)
-		nothing := func(context.Context, *memory.Tx) error { return nil }
-		flushes = 2
-		err = guard.Do(patient(t), g, "r", nothing)
-		require.ErrorIs(t, err, guard.ErrStaleToken)
-		require.NotErrorIs(t, err, guard.ErrWrongLockService)
-		require.True(t, guard.SafeToRetry(err))
-		flushes = 2
-		require.NoError(t, guard.Do(patient(t), g, "r", nothing, guard.Retryable()))
-		require.Zero(t, flushes)
-		require.NoError(t, g.Close(patient(t)))
 	}
 }
 
@@ -268,21 +203,6 @@ func TestKeys_AreInOneSlotWhateverTheName(t *testing.T) {
 			require.Equal(t, of, tag.FindStringSubmatch(key))
 		}
 	}
-}
-
-func TestUnavailable_ALeaseThatIsNotRenewedIsLost(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	l := locker(t, client(t, s), &Config{TTL: time.Second})
-	held, err := l.Acquire(patient(t), "r")
-	require.NoError(t, err)
-	require.NoError(t, s.Kill())
-	_, err = l.TryAcquire(patient(t), "r")
-	requireUnavailable(t, err, fence.Unreachable)
-	<-held.Done()
-	loss := new(fence.LeaseLostError)
-	require.ErrorAs(t, held.Err(), &loss)
-	require.Equal(t, fence.LossDeadline, loss.Reason, fmt.Sprint(loss))
 }
 
 func TestNew_RejectsBadConfig(t *testing.T) {

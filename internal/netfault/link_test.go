@@ -162,36 +162,3 @@ func TestCut_NewConnectionsWaitForItsEnd(t *testing.T) {
 		require.Equal(t, "answer", read(t, client, 6))
 	})
 }
-
-// What a client sent before it gave up connecting must not take effect later.
-func TestCut_ClientThatGaveUpNeverReachesTheServer(t *testing.T) {
-	f := newFixture(t)
-	revert := f.link.Cut(netfault.ToServer)
-	impatient := f.dial()
-	send(t, impatient, "stale")
-	require.Eventually(t, func() bool { return f.link.Connections() == 1 }, generous, time.Millisecond)
-	require.NoError(t, impatient.Close())
-	require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
-	revert()
-	client := f.dial()
-	send(t, client, "fresh")
-	require.Equal(t, "fresh", read(t, f.accept(), 5))
-}
-
-func TestDelay_IsTheLeastThatItTakes(t *testing.T) {
-	eachDirection(t, func(t *testing.T, d netfault.Direction) {
-		f := newFixture(t)
-		client, server := f.connect()
-		sender, receiver := oriented(d, client, server)
-		const latency, jitter = 60 * time.Millisecond, 20 * time.Millisecond
-		f.link.Delay(latency, jitter, d)
-		for range 3 {
-			began := time.Now()
-			send(t, receiver, "swift")
-			require.Equal(t, "swift", read(t, sender, 5))
-			send(t, sender, "slow")
-			require.Equal(t, "slow", read(t, receiver, 4))
-			require.GreaterOrEqual(t, time.Since(began), latency-jitter)
-		}
-	})
-}

@@ -62,11 +62,3 @@ func TestSelf_NothingRunsPastIt(t *testing.T) {
 		require.NoError(t, cmd.Wait())
 	}
 }
-
-func TestStopped_IsTrueOfAStoppedProcessAlone(t *testing.T) {
-	stopped, err := pause.Stopped(os.Getpid())
-	require.NoError(t, err)
-	require.False(t, stopped)
-	_, err = pause.Stopped(1 << 30)
-	require.Error(t, err)
-}

@@ -366,51 +366,6 @@ func TestOwn_LeavesNothingOfAFailure(t *testing.T) {
 	require.NoError(t, guard.Do(t.Context(), g, resource, adds), "it goes on from what is there")
 }
 
-// As long as the transaction runs, nothing can say what becomes of it; once it has ended, that stays true.
-func TestOwn_InDoubtIsResolved(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		deliver bool
-		tokens  fence.Token // of leases
-	}{"applied": {true, 0}, "not applied": {false, 0}, "applied under a lease": {true, 1 << 20}, "not applied under a lease": {false, 1 << 20}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f, deliver := newFaulty(t, pgx.ReadCommitted), c.deliver
-			next := func() storage.Claim {
-				seen := unseen(resource)[0]
-				seen.Grant.Epoch, seen.Grant.Token = 1, c.tokens
-				c.tokens += min(c.tokens, 1)
-				return seen
-			}
-			beginOwn(t, f.store, unseen(resource)...).write(t, set("x", 1))
-			hold := pgproxy.HoldCommit()
-			f.proxy.OnCommit(func(string) *pgproxy.Action { return hold })
-			o := beginOwn(t, f.store, next())
-			require.NoError(t, o.Run(t.Context(), set("x", 2)))
-			_, err := o.Commit(t.Context(), nil)
-			d := inDoubt(t, err)
-			require.NoError(t, hold.Wait(t.Context()))
-			impatient := newStore(t, f.pool, postgres.Config{}.With(postgres.Times{Lock: time.Millisecond}))
-			bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			_, err = impatient.Resolve(bounded, d)
-			require.ErrorContains(t, err, "55P03")
-			if deliver {
-				_, err = hold.Deliver(t.Context())
-				require.NoError(t, err)
-			} else {
-				require.NoError(t, hold.Drop(t.Context()))
-			}
-			f.resolves(t, d, deliver)
-			beginOwn(t, f.direct, next()).write(t, add("x", 10))
-			f.resolves(t, d, deliver)
-			holds(t, f.pool, "x", map[bool]int64{true: 12, false: 11}[deliver])
-			require.Empty(t, recorded(t, f.direct))
-			verifyChain(t, f.pool)
-		})
-	}
-}
-
 // A read without a lock must not answer with the state before a COMMIT that may still arrive, whenever it was sent.
 func TestOwn_InDoubtHoldsUpReads(t *testing.T) {
 	t.Parallel()
@@ -618,23 +573,6 @@ func TestBeside_NeedsTheLocksOfThisSchema(t *testing.T) {
 		require.Nil(t, holder)
 		require.Equal(t, c.claims, claims)
 	}
-}
-
-// A Hold on another process excludes such calls: they wait for it in the queue of the lock.
-func TestOwn_WaitsForAHold(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	a, b := newOwnGuard(t, pool, store, nil), newOwnGuard(t, pool, store, nil)
-	var done <-chan result[struct{}]
-	require.NoError(t, guard.Hold(t.Context(), a, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
-		done = background(func() (struct{}, error) {
-			return struct{}{}, guard.Do(context.Background(), b, resource, add("x", 1))
-		})
-		eventually(t, pool, "select count(*) = 1 from fence.lock_waiter")
-		return guard.Do(ctx, h, resource, set("x", 1))
-	}))
-	require.NoError(t, receive(t, done).err)
-	holds(t, pool, "x", 2)
 }
 
 func TestOwn_IsSharedByBatches(t *testing.T) {

@@ -147,123 +147,61 @@ func check(t *testing.T, m *memory) error {
 	return servicetest.Check(t.Context(), servicetest.Harness{A: m, B: m, Expire: m.Expire, Resource: "r"})
 }
 
-// Each promise is broken by one service.
+// Each promise is broken by one service: when a method is asked by whom when says, it does something else.
 func TestCheck_FindsEachBrokenPromise(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, check(t, newMemory()))
-	for promise, breaks := range map[string]func(m *memory, method string, r keylock.Request) any{
-		"asked again it returns the same token": func(m *memory, method string, r keylock.Request) any {
-			if method == "acquire" && m.owns(r) {
-				delete(m.keys, r.Resource)
-			}
-			return nil
-		},
-		"tokens grow": func(m *memory, method string, r keylock.Request) any {
-			if _, taken := m.keys[r.Resource]; method == "acquire" && !taken {
-				m.count[r.Resource] = 0
-			}
-			return nil
-		},
-		"one holder excludes others": func(m *memory, method string, r keylock.Request) any {
-			if method == "acquire" && r.Process == "b" {
-				delete(m.keys, r.Resource)
-			}
-			return nil
-		},
-		"the holder is named": func(m *memory, method string, r keylock.Request) any {
-			if k, taken := m.keys[r.Resource]; method == "acquire" && taken && k.process != r.Process {
-				k.holder = k.process
+	type does = func(m *memory, r keylock.Request) (answer any)
+	type when = func(m *memory, k key, r keylock.Request) bool
+	answers := func(yes bool) does { return func(*memory, keylock.Request) any { return yes } }
+	drop := func(m *memory, r keylock.Request) any { delete(m.keys, r.Resource); return nil }
+	count := func(n fence.Token) does {
+		return func(m *memory, r keylock.Request) any { m.count[r.Resource] = n; return nil }
+	}
+	change := func(f func(k *key)) does {
+		return func(m *memory, r keylock.Request) any {
+			if k, taken := m.keys[r.Resource]; taken {
+				f(&k)
 				m.keys[r.Resource] = k
 			}
 			return nil
-		},
-		"calls of one process don't contend": func(m *memory, method string, r keylock.Request) any {
-			if method == "acquire" && !m.owns(r) {
-				m.waits[r.Resource] = r.Process
-			}
-			return nil
-		},
-		"a holder learns that another process waits": func(m *memory, method string, r keylock.Request) any {
-			delete(m.waits, r.Resource)
-			return nil
-		},
-		"a holder renews": func(_ *memory, method string, _ keylock.Request) any {
-			if method == "renew" {
-				return false
-			}
-			return nil
-		},
-		"nobody renews another's key": func(m *memory, method string, r keylock.Request) any {
-			if method == "renew" && !m.owns(r) {
-				return true
-			}
-			return nil
-		},
-		"asked again after a renewal it returns the same token": func(m *memory, method string, r keylock.Request) any {
-			if k := m.keys[r.Resource]; method == "acquire" && m.owns(r) && k.value == "w\nw" {
-				k.token++
-				m.keys[r.Resource] = k
-			}
-			return nil
-		},
-		"a key that was released isn't renewed": func(m *memory, method string, r keylock.Request) any {
-			if method == "renew" && r.Process == "a" && !m.owns(r) {
-				return true
-			}
-			return nil
-		},
-		"a release spares the next holder": func(m *memory, method string, r keylock.Request) any {
-			if _, taken := m.keys[r.Resource]; method == "release" && taken && m.count[r.Resource] == 2 {
-				delete(m.keys, r.Resource)
-			}
-			return nil
-		},
-		"a key that is over isn't renewed": func(m *memory, method string, r keylock.Request) any {
-			if method == "renew" && m.count[r.Resource] == 2 && !m.owns(r) {
-				return true
-			}
-			return nil
-		},
-		"a holder that has the key anew doesn't renew it under its old token": func(m *memory, method string, r keylock.Request) any {
-			if method == "renew" && m.owns(r) && m.count[r.Resource] == 4 {
-				return true
-			}
-			return nil
-		},
-		"Look and List return the owner": func(m *memory, method string, r keylock.Request) any {
-			if k, taken := m.keys[r.Resource]; method == "look" && taken {
-				k.holder = ""
-				m.keys[r.Resource] = k
-			}
-			return nil
-		},
-		"a renewal changes the value": func(m *memory, method string, r keylock.Request) any {
-			if k := m.keys[r.Resource]; method == "look" && k.value != "" {
-				k.value = "v"
-				m.keys[r.Resource] = k
-			}
-			return nil
-		},
-		"Raise keeps the token of a holder": func(m *memory, method string, r keylock.Request) any {
-			if k := m.keys[r.Resource]; method == "raise" {
-				k.token += 1000
-				m.keys[r.Resource] = k
-			}
-			return nil
-		},
+		}
+	}
+	always := func(*memory, key, keylock.Request) bool { return true }
+	owner := func(m *memory, _ key, r keylock.Request) bool { return m.owns(r) }
+	other := func(m *memory, _ key, r keylock.Request) bool { return !m.owns(r) }
+	for _, c := range []struct {
+		promise, method string
+		when            when
+		does            does
+	}{
+		{"asked again it returns the same token", "acquire", owner, drop},
+		{"tokens grow", "acquire", func(_ *memory, k key, _ keylock.Request) bool { return k == key{} }, count(0)},
+		{"tokens grow", "raise", func(_ *memory, _ key, r keylock.Request) bool { return r.Holder == "1" }, count(1)},
+		{"one holder excludes others", "acquire", func(_ *memory, _ key, r keylock.Request) bool { return r.Process == "b" }, drop},
+		{"the holder is named", "acquire", func(_ *memory, k key, r keylock.Request) bool { return k.process != r.Process }, change(func(k *key) { k.holder = k.process })},
+		{"calls of one process don't contend", "acquire", other, func(m *memory, r keylock.Request) any { m.waits[r.Resource] = r.Process; return nil }},
+		{"a holder learns that another process waits", "contended", always, func(m *memory, r keylock.Request) any { delete(m.waits, r.Resource); return nil }},
+		{"a holder renews", "renew", always, answers(false)},
+		{"nobody renews another's key", "renew", other, answers(true)},
+		{"asked again after a renewal it returns the same token", "acquire", func(m *memory, k key, r keylock.Request) bool { return m.owns(r) && k.value == "w\nw" }, change(func(k *key) { k.token++ })},
+		{"a key that was released isn't renewed", "renew", func(m *memory, _ key, r keylock.Request) bool { return r.Process == "a" && !m.owns(r) }, answers(true)},
+		{"a release spares the next holder", "release", func(m *memory, _ key, r keylock.Request) bool { return m.count[r.Resource] == 2 }, drop},
+		{"a key that is over isn't renewed", "renew", func(m *memory, _ key, r keylock.Request) bool { return m.count[r.Resource] == 2 && !m.owns(r) }, answers(true)},
+		{"a holder that has the key anew doesn't renew it under its old token", "renew", func(m *memory, _ key, r keylock.Request) bool { return m.owns(r) && m.count[r.Resource] == 4 }, answers(true)},
+		{"Look and List return the owner", "look", always, change(func(k *key) { k.holder = "" })},
+		{"a renewal changes the value", "look", func(_ *memory, k key, _ keylock.Request) bool { return k.value != "" }, change(func(k *key) { k.value = "v" })},
+		{"Raise keeps the token of a holder", "raise", always, change(func(k *key) { k.token += 1000 })},
 	} {
 		m := newMemory()
-		m.breaks = breaks
-		require.ErrorContains(t, check(t, m), "broken promise: "+promise)
-	}
-	lowers := newMemory()
-	lowers.breaks = func(m *memory, method string, r keylock.Request) any {
-		if method == "raise" && r.Holder == "1" {
-			m.count[r.Resource] = 1
+		m.breaks = func(m *memory, method string, r keylock.Request) any {
+			if method == c.method && c.when(m, m.keys[r.Resource], r) {
+				return c.does(m, r)
+			}
+			return nil
 		}
-		return nil
+		require.ErrorContains(t, check(t, m), "broken promise: "+c.promise)
 	}
-	require.ErrorContains(t, check(t, lowers), "broken promise: tokens grow")
 }
 
 func config(poll time.Duration) keylock.Config {

@@ -80,8 +80,8 @@ func (d *Dir) Path(name string) string { return filepath.Join(d.root, name) }
 // Postgres, and its container. Further calls return what the first one did.
 func (d *Dir) Stop(context.Context) error { return d.remove() }
 
-// Inhabitants are the processes whose working directory is in root, whatever session they made themselves.
-func Inhabitants(root string) (pids []int, err error) {
+// inhabitants are the processes whose working directory is in root, whatever session they made themselves.
+func inhabitants(root string) (pids []int, err error) {
 	out, err := onInhabitants("list", root).Output()
 	if err != nil {
 		return nil, err

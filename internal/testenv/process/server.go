@@ -276,7 +276,7 @@ func (s *Server) EachProcess(do func(pid int) error) error {
 		if err := do(first.Pid()); err != nil {
 			return err
 		}
-		pids, err := Inhabitants(s.dir.root)
+		pids, err := inhabitants(s.dir.root)
 		for _, pid := range pids {
 			if pid == first.Pid() {
 				continue

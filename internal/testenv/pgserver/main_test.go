@@ -1,9 +1,0 @@
-package pgserver_test
-
-import (
-	"testing"
-
-	"github.com/fencekit/fencekit/internal/testenv"
-)
-
-func TestMain(m *testing.M) { testenv.Main(m) }
