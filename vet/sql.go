@@ -17,8 +17,8 @@ type write struct {
 var (
 	ignored  = regexp.MustCompile(`--[^\n]*|"`)
 	selects  = regexp.MustCompile(`(?s)\bselect\s(.*?)\sfrom\s+([\w.]+)`)
-	updates  = regexp.MustCompile(`(?s)\bupdate\s+(?:only\s+)?([\w.]+)(?:\s+as)?(?:\s+\w+)?\s+set\s+(.*?)(?:\s(?:where|from|returning)\s(.*))?$`)
-	inserts  = regexp.MustCompile(`(?s)\binsert\s+into\s+([\w.]+)\s*\(([^)]*)\)\s*values\s*\((.*?)\)(?:.*\bdo\s+update\s+set\s+(.*?)(?:\s(?:where|returning)\s(.*))?)?$`)
+	updates  = regexp.MustCompile(`(?s)\bupdate\s+(?:only\s+)?([\w.]+)(?:\s+as)?(?:\s+\w+)?\s+set\s+(.*?)(?:\s(?:where|from)\s(.*?))?(?:\sreturning\s.*)?$`)
+	inserts  = regexp.MustCompile(`(?s)\binsert\s+into\s+([\w.]+)\s*\(([^)]*)\)\s*values\s*\((.*?)\)(?:.*\bdo\s+update\s+set\s+(.*?)(?:\swhere\s(.*?))?)?(?:\sreturning\s.*)?$`)
 	setting  = regexp.MustCompile(`(?:^|,)\s*(\w+)\s*=((?:[^,()]|\([^()]*\))*)`)
 	named    = regexp.MustCompile(`(?:\w+\.)*([a-z_]\w*)`)
 	numbered = regexp.MustCompile(`\$(\d+)`)

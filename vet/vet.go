@@ -44,7 +44,7 @@ func run(pass *analysis.Pass) (any, error) {
 		Pass: pass, Inspector: pass.ResultOf[inspect.Analyzer].(*inspector.Inspector),
 		decls: map[types.Object]scope{}, defs: map[*types.Var]ast.Expr{}, arounds: map[*types.Func]string{},
 		takers: map[string]taker{
-			module + "guard.Do": {3, false}, module + "guard.Value": {3, false}, module + "guard.Hold": {3, true}, module + "guardsql.With": {0, false},
+			module + "guard.Do": {3, false}, module + "guard.Value": {3, false}, module + "guard.Hold": {3, true}, module + "guardsql.With": {0, false}, module + "jobs.Work": {3, true},
 		},
 	}
 	c.index()

@@ -80,9 +80,9 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 			return nil, err
 		}
 		if fate == Normal {
-			for i, m := range moves {
-				if r := s.resources[moved[i].Resource-1]; m.Hash != nil {
-					*m.Hash = [32]byte(r.entries[len(r.entries)-1].Hash)
+			for i, c := range moved {
+				if r := s.resources[c.Resource-1]; i < len(moves) && moves[i].Hash != nil {
+					*moves[i].Hash = [32]byte(r.entries[len(r.entries)-1].Hash)
 				}
 			}
 			return moved, nil

@@ -22,7 +22,7 @@ func (s *service) scans(ctx context.Context, sku string, n int) error {
 	}
 	left := have - n
 	return guard.Do(ctx, s.g, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "update stock set qty = $2 where sku = $1", sku, left) // want `stock.qty is set to what was read from it in line 20, before the call had the lock: .*; read it in the guarded function`
+		_, err := tx.Exec(ctx, "update stock set qty = $2 where sku = $1 returning qty", sku, left) // want `stock.qty is set to what was read from it in line 20, before the call had the lock: .*; read it in the guarded function`
 		return err
 	})
 }
