@@ -62,7 +62,10 @@ func newChain(s *section, r record.Resource) *chain {
 	} else if r.Name != "" {
 		c.linkFirst()
 	}
-	c.heads, c.pruned = s.knownAfter(r.Name, c.seq)
+	if c.heads, c.pruned = s.knownAfter(r.Name, c.seq); s.retires(r.Name) {
+		s.retired(append(c.pruned, c.heads...))
+		c.heads, c.pruned = nil, nil
+	}
 	return c
 }
 

@@ -19,14 +19,15 @@ type Head struct {
 	Hash     [32]byte
 }
 
-// Heads returns the heads of all resources, in the order of their names, from one snapshot of the fences. A
+// Heads returns the heads of all resources but those of queues, which are retired, in the order of their names, from
+// one snapshot of the fences. A
 // hash that isn't 32 bytes long, which only tampering causes, is returned as zeros. If reading fails, the last
 // pair has the error.
 func (d *Database) Heads(ctx context.Context) iter.Seq2[Head, error] {
 	return func(yield func(Head, error) bool) {
 		stopped := false
 		err := record.ReadTx(ctx, d.pool, "", func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, "select name, seq, hash from "+d.schema+".resource order by name")
+			rows, err := tx.Query(ctx, d.tables.Replace("select r.name, r.seq, r.hash from @resource r where not "+ofQueue+" order by r.name"))
 			if err != nil {
 				return err
 			}
@@ -46,6 +47,9 @@ func (d *Database) Heads(ctx context.Context) iter.Seq2[Head, error] {
 	}
 }
 
+// ofQueue reports whether the fence r is of a resource that is retired once it isn't used any more.
+const ofQueue = "exists (select from @queue q where starts_with(r.name, q.name || '/'))"
+
 func scanHead(row pgx.CollectableRow, more ...any) (Head, error) {
 	var h Head
 	var hash []byte
@@ -63,7 +67,7 @@ func scanHead(row pgx.CollectableRow, more ...any) (Head, error) {
 // prune's checkpoint directly after it says another: it was rewritten, or went back and moved on from there.
 //
 // For a head in unproven it has neither. A prune keeps what can be compared with a head that was the last one
-// less than history_keep ago.
+// less than history_keep ago. Those of a queue's resources are there too, since these may have been retired.
 func (d *Database) CompareHeads(ctx context.Context, known []Head) (rewritten, unproven []Head, err error) {
 	for some := range slices.Chunk(known, headsAtATime) {
 		names, seqs, hashes := make([]string, len(some)), make([]int64, len(some)), make([][]byte, len(some))
@@ -79,7 +83,7 @@ func (d *Database) CompareHeads(ctx context.Context, known []Head) (rewritten, u
 					select h.hash from @history h where h.resource = r.id and h.seq = k.seq
 					union all
 					select c.hash from @checkpoint c where c.resource = r.id and c.first - 1 = k.seq) x
-				order by x.hash = k.hash limit 1) e on true
+				order by x.hash = k.hash limit 1) e on not ` + ofQueue + `
 			where e.hash is distinct from k.hash`
 		err := record.ReadTx(ctx, d.pool, "", func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, d.tables.Replace(query), names, seqs, hashes)

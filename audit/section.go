@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/fencekit/fencekit/internal/glob"
 	"github.com/fencekit/fencekit/internal/record"
@@ -191,6 +192,22 @@ func (s *section) verifyMarks() {
 	}
 }
 
+// retires reports whether a resource is a queue's, whose history goes with it.
+func (s *section) retires(name string) bool {
+	for queue := range strings.Lines(s.setting.Queues) {
+		if strings.HasPrefix(name, strings.TrimSuffix(queue, "\n")+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *section) retired(heads []knownHead) {
+	for _, h := range heads {
+		s.prunedHead(h)
+	}
+}
+
 func (s *section) verifyUnseen() {
 	exported := glob.Matcher(s.begin.Resources)
 	for _, name := range slices.Sorted(maps.Keys(s.known)) {
@@ -200,6 +217,10 @@ func (s *section) verifyUnseen() {
 		}
 		if !exported(name) {
 			s.report.LeftOut += int64(len(heads))
+			continue
+		}
+		if s.retires(name) {
+			s.retired(heads)
 			continue
 		}
 		for _, h := range heads {

@@ -78,7 +78,7 @@ func (d *Database) snapshot(ctx context.Context, fn func(*snapshot) error) error
 func (s *snapshot) lines(pattern string, each func(*record.Line) error) error {
 	r := &lineReader{snapshot: s, all: pattern == "", matches: glob.Matcher(pattern), line: each}
 	var setting record.Setting
-	err := s.each("select s.epoch, s.token, s.max_token_jump, (select max(e.epoch)::bigint from @epoch_raise e) from @setting s where s.one", []any{&setting}, func() error {
+	err := s.each("select s.epoch, s.token, s.max_token_jump, (select max(e.epoch)::bigint from @epoch_raise e), (select string_agg(q.name, chr(10)) from @queue q) from @setting s where s.one", []any{&setting}, func() error {
 		return each(&record.Line{Setting: &setting})
 	})
 	if err != nil {

@@ -312,3 +312,25 @@ func TestVerify_FailsOnAColumnOfAnotherType(t *testing.T) {
 	_, err := openHistory(t, pool).Verify(t.Context(), audit.VerifyOptions{})
 	require.ErrorContains(t, err, "a column has 4 bytes, want 8: its type was changed")
 }
+
+// The history of a queue's resource goes with it, and one of the name may have begun since. So what was known proves
+// nothing about it, and is said to be unproven.
+func TestVerify_HeadsOfAQueueAreUnproven(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, evidence.Database(t))
+	d, err := audit.Open(pool, "")
+	require.NoError(t, err)
+	mustExec(t, pool, "insert into fence.queue (name) values ('sku'), ('ord')")
+	for head, err := range d.Heads(t.Context()) {
+		require.NoError(t, err)
+		require.NotContains(t, head.Resource, "sku/")
+	}
+	known := []audit.Head{{Resource: "sku/1", Seq: 3}, {Resource: "sku/7", Seq: 3}}
+	r := verify(t, pool, audit.VerifyOptions{Known: known})
+	requireHonest(t, r)
+	require.Equal(t, []string{"sku/1", "sku/7"}, r.Unproven)
+	rewritten, unproven, err := d.CompareHeads(t.Context(), known)
+	require.NoError(t, err)
+	require.Empty(t, rewritten)
+	require.Equal(t, known[:1], unproven)
+}

@@ -71,12 +71,15 @@ type Operation struct {
 	At       Time   `json:"at"`
 }
 
-// Setting has the columns of the table setting that bound claims, and the highest epoch of the table epoch_raise.
+// Setting has the columns of the table setting that bound claims, the highest epoch of the table epoch_raise, and the
+// names in the table queue, one in each line.
 type Setting struct {
 	Epoch        int64 `json:"epoch"`
 	Token        int64 `json:"token"`
 	MaxTokenJump int64 `json:"max_token_jump"`
 	Raised       int64 `json:"raised"`
+
+	Queues string `json:"queues,omitempty"`
 }
 
 // The columns of each table, with the alias of the table. What is a domain is sent as its base type.

@@ -41,11 +41,15 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 			}
 			return inOrderOf(seen, claims), errors.Join(errs...)
 		}
-		if sqlstate.Of(err) != sqlstate.LockTimeout {
-			break
+		switch sqlstate.Of(err) {
+		case sqlstate.LockTimeout:
+			s.evict(ctx, inOrder)
+			s.evictSilent(ctx, inOrder)
+			continue
+		case sqlstate.Serialization: // a resource was just retired
+			continue
 		}
-		s.evict(ctx, inOrder)
-		s.evictSilent(ctx, inOrder)
+		break
 	}
 	return nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(inOrder), err), false, storage.StageClaim, inOrder...)
 }

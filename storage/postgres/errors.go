@@ -199,6 +199,7 @@ func detailFromHex(text string) []byte {
 func rejectionFromDetail(state string, detail []byte, claims []storage.Claim) *storage.RejectedError {
 	var d struct {
 		Resource string
+		Number   int64 // of the fence, if that was retired
 		Epoch    int64
 		Token    fence.Token
 		Holder   string
@@ -209,7 +210,7 @@ func rejectionFromDetail(state string, detail []byte, claims []storage.Claim) *s
 	_ = json.Unmarshal(detail, &d)
 	grant := claims[0].Grant
 	for _, c := range claims {
-		if c.Grant.Resource == d.Resource {
+		if c.Grant.Resource == d.Resource || d.Resource == "" && c.Resource == d.Number {
 			grant = c.Grant
 		}
 	}

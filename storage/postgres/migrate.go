@@ -189,13 +189,13 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 var (
 	appRoutines = []string{"claim", "timeline", "note_timeline", "check_shard", "marks", "look", "begin_check", "check_fences", "refuse", "read_xid", "seal", "hashes", "before_commit", "resolve", "evict", "stale_backends", "end_if_superseded", "record_rejection", "forget", "prune_by_policy", "must_affect", "must_fit",
 		"well_formed", "contract_version", "random_tx", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one",
-		"lock_open", "lock_renew", "lock_end", "lock_evict", "lock_acquire", "lock_release", "lock_look", "lock_proclaim", "lock_leader", "create_here", "claim_here", "name_key", "silent_here", "evict_here"}
-	appTables = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}
+		"lock_open", "lock_renew", "lock_end", "lock_evict", "lock_acquire", "lock_release", "lock_look", "lock_proclaim", "lock_leader", "create_here", "claim_here", "name_key", "silent_here", "evict_here", "free", "take", "retire"}
+	appTables = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence", "queue"}
 )
 
 // For Entries, Rejections, package audit and "fencectl doctor". The results of kept operations are not among them.
 var (
-	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protection", "protected_table", "unguarded", "unguarded_write", "lock", "lock_session", "lock_waiter", "lock_eviction"}
+	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protection", "protected_table", "unguarded", "unguarded_write", "lock", "lock_session", "lock_waiter", "lock_eviction", "queue"}
 	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_source"}
 	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )

@@ -69,6 +69,11 @@ func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 	}, nil
 }
 
+// Place returns the Store's schema and shard, as the schema's functions take it.
+func (s *Store) Place() (schema, shard string) {
+	return s.cfg.Schema, s.cfg.Shard.String()
+}
+
 func newTxID() storage.TxID {
 	for {
 		var b [8]byte

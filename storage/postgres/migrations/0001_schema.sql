@@ -34,6 +34,19 @@ create table {{schema}}.resource (
     name       {{schema}}.resource_name not null unique
 ) with (fillfactor = 50); -- room for updates inside the page
 
+-- Queues: families of resources whose names are used for a short time each, as by package jobs. Their names begin with
+-- the queue's and a slash. What nobody has used for "keep" is deleted (retire), fence and history. "epoch" and "token"
+-- are the highest grant of all that was: a fence that is made anew rejects what isn't above.
+create table {{schema}}.queue (
+    name     {{schema}}.resource_name primary key,
+    keep     interval not null default '10 minutes',
+    epoch    {{schema}}.epoch not null default 0,
+    token    {{schema}}.token not null default 0,
+    retired  bigint not null default 0, -- how many resources were
+    swept_at timestamptz not null default '-infinity',
+    constraint queue_keep check (keep between '00:00:01' and '100000 days')
+);
+
 -- The history: one entry per position. A claim's entry has the grant and the resource's name. Any other entry names
 -- its grant by the position of the claim. There is no foreign key to the fence: the fence has to outlive pruned
 -- history, and an insert must not lock it.
@@ -164,20 +177,52 @@ create trigger protect_history before delete or update or truncate on {{schema}}
     for each statement execute function {{schema}}.protect_history();
 alter table {{schema}}.epoch_raise enable always trigger protect_history;
 
--- Without its fence a resource would accept an old token.
+-- Without its fence a resource would accept an old token, unless its queue rejects that.
 create function {{schema}}.protect_fence() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
+    if tg_level = 'ROW' then
+        if exists (select from {{schema}}.queue q where starts_with(old.name, q.name || '/') and (q.epoch, q.token) >= (old.epoch, old.token)) then
+            return old;
+        end if;
+    end if;
     raise exception 'fencekit: % of %.% is not allowed: a fence is never removed', lower(tg_op), tg_table_schema, tg_table_name
         using errcode = 'ZF009';
 end $$;
 
-create trigger protect_fence before delete or truncate on {{schema}}.resource
-    for each statement execute function {{schema}}.protect_fence();
+create trigger protect_fence before delete on {{schema}}.resource
+    for each row execute function {{schema}}.protect_fence();
 alter table {{schema}}.resource enable always trigger protect_fence;
+create trigger protect_fence_rows before truncate on {{schema}}.resource
+    for each statement execute function {{schema}}.protect_fence();
+alter table {{schema}}.resource enable always trigger protect_fence_rows;
 create trigger protect_fence before delete or truncate on {{schema}}.setting
     for each statement execute function {{schema}}.protect_fence();
 alter table {{schema}}.setting enable always trigger protect_fence;
+
+-- Neither may its queue forget what it rejects.
+create function {{schema}}.protect_queue() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if tg_op = 'UPDATE' then
+        if new.name = old.name and (new.epoch, new.token) >= (old.epoch, old.token) then
+            return new;
+        end if;
+    elsif tg_op = 'DELETE' then
+        if old.token = 0 then
+            return old;
+        end if;
+    end if;
+    raise exception 'fencekit: % of %.% is not allowed: grants of resources that were retired could come back', lower(tg_op), tg_table_schema, tg_table_name
+        using errcode = 'ZF009';
+end $$;
+
+create trigger protect_queue before delete or update on {{schema}}.queue
+    for each row execute function {{schema}}.protect_queue();
+alter table {{schema}}.queue enable always trigger protect_queue;
+create trigger protect_queue_rows before truncate on {{schema}}.queue
+    for each statement execute function {{schema}}.protect_queue();
+alter table {{schema}}.queue enable always trigger protect_queue_rows;
 
 -- Grants of an epoch that is over must not come back.
 create function {{schema}}.protect_epoch() returns trigger

@@ -108,6 +108,10 @@ begin
     perform {{schema}}.refuse_standby();
     select * into r from {{schema}}.resource where id = p_resource;
     if not found then
+        if exists (select from {{schema}}.queue q where q.retired > 0 and (q.epoch, q.token) >= (p_epoch, p_token)) then
+            raise exception 'fencekit: token % rejected for the resource with the number %: it was retired', p_token, p_resource
+                using detail = json_build_object('number', p_resource, 'epoch', p_epoch, 'token', p_token, 'holder', 'retired')::text, errcode = 'ZF001';
+        end if;
         raise exception 'fencekit: there is no fence with the number %: the database went back, or the number is not what claim_one returned', p_resource
             using detail = {{schema}}.detail(r)::text, errcode = 'ZF004';
     end if;
@@ -145,6 +149,18 @@ begin
     end if;
     select id into strict v_id from {{schema}}.resource where name = p_name;
     return v_id;
+end $$;
+
+-- retired returns the highest grant that was retired (see retire), as the fence of a resource of such a queue, if
+-- that isn't lower than a grant; else null. A fence that has not been claimed yet may have been made anew.
+create function {{schema}}.retired(p_name text, p_epoch bigint, p_token bigint) returns {{schema}}.queue
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    q {{schema}}.queue;
+begin
+    select * into q from {{schema}}.queue f where starts_with(p_name, f.name || '/') and (f.epoch, f.token) >= (p_epoch, p_token)
+     order by f.epoch desc, f.token desc limit 1;
+    return q;
 end $$;
 
 -- jump_hint says what to do about a claim far above the database's mark.
@@ -209,7 +225,8 @@ begin
     select epoch, token, epoch + max_epoch_jump into strict o_epoch, o_token, o_reach from {{schema}}.setting where one;
 end $$;
 
--- lost reports whether a fence seen at p_seq, moved there by p_tx, has lost that move. A pruned move isn't lost.
+-- lost reports whether a fence seen at p_seq, moved there by p_tx, has lost that move. A pruned move isn't lost, nor one
+-- of a queue's resource, which may have been retired since.
 -- Positions have no gaps, so what has this move has all before it.
 create function {{schema}}.lost(p_resource integer, p_seq bigint, p_tx bigint) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
@@ -217,10 +234,11 @@ declare
     v_tx bigint;
 begin
     select tx into v_tx from {{schema}}.history where resource = p_resource and seq = p_seq;
-    if found then
-        return v_tx <> p_tx;
+    if found and v_tx = p_tx then
+        return false;
     end if;
-    return not exists (select from {{schema}}.checkpoint where resource = p_resource and first > p_seq);
+    return (v_tx is not null or not exists (select from {{schema}}.checkpoint where resource = p_resource and first > p_seq))
+       and not exists (select from {{schema}}.queue q join {{schema}}.resource r on starts_with(r.name, q.name || '/') where r.id = p_resource and q.retired > 0);
 end $$;
 
 -- claim raises the fences of resources, whose names come in ascending order, to grants. It returns a row for each:
@@ -253,6 +271,7 @@ declare
     v_state    text;
     v_detail   json;
     r          {{schema}}.resource;
+    q          {{schema}}.queue;
     s          {{schema}}.setting;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
@@ -310,7 +329,10 @@ begin
         o_detail := null;
         v_holder := convert_from(decode(p_holders[o_place], 'hex'), 'UTF8');
         if p_seqs[o_place] > 0 and {{schema}}.lost(o_resource, p_seqs[o_place], p_txs[o_place]) then
-            select * into strict r from {{schema}}.resource where id = o_resource;
+            select * into r from {{schema}}.resource where id = o_resource;
+            if not found then
+                raise exception 'fencekit: the resource was just retired' using errcode = '40001';
+            end if;
             o_state := {{schema}}.reason(r, p_epochs[o_place], p_tokens[o_place], v_holder, 9223372036854775807);
             o_detail := encode(convert_to({{schema}}.detail(r)::text, 'UTF8'), 'hex');
             return next;
@@ -326,6 +348,7 @@ begin
                                  || int8send(p_epochs[o_place]) || int8send(p_tokens[o_place]) || int4send(v_timeline)
                                  || int4send(octet_length(v_holder)) || convert_to(v_holder, 'UTF8') || convert_to(f.name, 'UTF8'))
              where f.id = o_resource and (f.epoch, f.token) < (p_epochs[o_place], p_tokens[o_place]) -- mutant: claim-moves-a-higher-fence, claim-compares-tokens-without-epochs, claim-repeated-moves-the-fence
+               and (f.seq > 0 or {{schema}}.retired(f.name, p_epochs[o_place], p_tokens[o_place]) is null) -- mutant: claim-under-a-retired-grant
             returning f.id, f.seq, f.hash, f.name)
         insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
         select m.id, 'c', m.seq, m.seq, p_tx, pg_current_xact_id(), v_at, m.hash, p_epochs[o_place], p_tokens[o_place], v_timeline, v_holder, m.name
@@ -333,14 +356,23 @@ begin
         returning seq, tx into o_seq, o_tx;
         if not found then
             -- The fence never falls, so a higher one needs no lock.
-            select * into strict r from {{schema}}.resource where id = o_resource;
+            select * into r from {{schema}}.resource where id = o_resource;
+            if not found then
+                raise exception 'fencekit: the resource was just retired' using errcode = '40001';
+            end if;
             if (r.epoch, r.token) = (p_epochs[o_place], p_tokens[o_place]) then
                 select * into strict r from {{schema}}.resource where id = o_resource for no key update; -- a seal may be under way; and what a claim returns is durable mutant: claim-does-not-lock
+            end if;
+            q := {{schema}}.retired(r.name, p_epochs[o_place], p_tokens[o_place]);
+            if r.seq = 0 and q.name is not null then
+                r.epoch := q.epoch;
+                r.token := q.token;
+                r.holder := 'retired';
             end if;
             o_seq := r.seq;
             o_tx := r.tx;
             o_state := case
-                when (r.epoch, r.token) > (p_epochs[o_place], p_tokens[o_place]) then 'ZF001'
+                when (r.epoch, r.token) > (p_epochs[o_place], p_tokens[o_place]) or r.holder = 'retired' and r.seq = 0 then 'ZF001'
                 when (r.epoch, r.token) < (p_epochs[o_place], p_tokens[o_place]) then 'ZF004'
                 when r.holder <> v_holder then 'ZF006' -- mutant: claim-takes-any-holder
                 when r.timeline <> v_timeline then 'ZF011'
@@ -631,8 +663,9 @@ begin
     select tx, kind into v_tx, v_kind from {{schema}}.history where resource = p_resource and seq = p_seq + 1;
     return case
         when v_tx = p_tx and v_kind = 'w' then 'applied' -- mutant: resolve-takes-any-transaction-for-the-one, resolve-takes-a-void-for-a-commit
-        when v_tx is not null or coalesce(v_seq, 0) <= p_seq then 'not applied'
-        else 'unknown' -- the entry was pruned
+        when v_tx is not null or v_seq <= p_seq then 'not applied'
+        when v_seq is null and {{schema}}.retired(p_made, p_epoch, p_token) is null then 'not applied'
+        else 'unknown' -- the entry was pruned, or the resource retired
     end;
 end $$;
 

@@ -328,14 +328,18 @@ create trigger protect_checkpoint_rows before delete or truncate on {{schema}}.c
     for each statement execute function {{schema}}.protect_checkpoint();
 alter table {{schema}}.checkpoint enable always trigger protect_checkpoint_rows;
 
--- Only entries before a checkpoint are deleted, and never the claim of the first entry that is kept.
+-- Only entries before a checkpoint are deleted, and never the claim of the first entry that is kept; or those of a
+-- resource that was retired.
 create function {{schema}}.protect_kept_history() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
     perform from (select resource, array_agg(seq) as seqs, max(seq) as last from gone group by resource) g
        left join {{schema}}.checkpoint c on c.resource = g.resource
        left join {{schema}}.history e on e.resource = c.resource and e.seq = c.first
-      where (g.last < c.first and e.claim <> all (g.seqs)) is not true;
+      where (g.last < c.first and e.claim <> all (g.seqs)) is not true
+        and (exists (select from {{schema}}.resource r where r.id = g.resource)
+             or exists (select from {{schema}}.history h where h.resource = g.resource)
+             or exists (select from gone o where o.resource = g.resource and o.kind = 'c' and {{schema}}.retired(o.name, o.epoch, o.token) is null));
     if found then
         raise exception 'fencekit: delete of %.% is not allowed but by prune: what is left must verify', tg_table_schema, tg_table_name
             using errcode = 'ZF009';

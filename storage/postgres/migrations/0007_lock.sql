@@ -81,7 +81,7 @@ end $$;
 
 -- lock_grant makes a holder the owner, or returns null while a transaction moves or makes the resource's fence: it may
 -- be that of a call that claims by itself (claim_here). Within an epoch the token is above all that were granted, and
--- above the fence's, which that lock keeps where it is.
+-- above the fence's, which that lock keeps where it is, and what was retired.
 create function {{schema}}.lock_grant(p_resource text, p_session bigint, p_holder text, p_value text) returns {{schema}}.lock
 language plpgsql as $$
 declare
@@ -99,7 +99,8 @@ begin
     update {{schema}}.lock l
        set session = p_session, holder = p_holder, value = p_value, epoch = v_epoch,
            token = greatest(nextval('{{schema}}.lock_token'), case when l.epoch = v_epoch then l.token + 1 end,
-                            (select r.token + 1 from {{schema}}.resource r where r.name = p_resource and r.epoch = v_epoch)) -- mutant: lock-below-the-fence
+                            (select r.token + 1 from {{schema}}.resource r where r.name = p_resource and r.epoch = v_epoch), -- mutant: lock-below-the-fence
+                            (select max(q.token) + 1 from {{schema}}.queue q where starts_with(p_resource, q.name || '/') and q.epoch = v_epoch))
      where l.resource = p_resource returning * into k;
     return k;
 end $$;
@@ -376,7 +377,8 @@ begin
     select max(t.token) - v_token into v_behind
       from {{schema}}.setting s
       join (select r.epoch, r.token from {{schema}}.resource r where r.name = any (v_names) union all
-            select l.epoch, l.token from {{schema}}.lock l where l.resource = any (v_names)) t on t.epoch = s.epoch;
+            select l.epoch, l.token from {{schema}}.lock l where l.resource = any (v_names) union all
+            select q.epoch, q.token from {{schema}}.queue q) t on t.epoch = s.epoch;
     if v_behind > 100000 then
         v_token := setval('{{schema}}.lock_token', v_token + v_behind);
     elsif v_behind > 0 then -- setval might take back what others draw just now
@@ -481,6 +483,10 @@ begin
         end if;
         if s_shard is distinct from p_shard then
             perform {{schema}}.check_shard(p_shard);
+        end if;
+        if v_seq = 0 then
+            select greatest(v_token, max(q.token)) into v_token from {{schema}}.queue q where starts_with(v_name, q.name || '/') and q.epoch = s_epoch; -- mutant: claim-here-under-a-retired-grant
+            v_epoch := s_epoch;
         end if;
         s_token := p_tokens[i];
         if s_token is null then
