@@ -125,9 +125,14 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 			states[i].lease = b.leases[i]
 		}
 	}
-	for _, l := range b.leases {
+	for i, l := range b.leases {
 		if err := l.Context().Err(); err != nil {
 			return asCallersGrantError(withCause(l.Context(), fmt.Errorf("guard: %s: %w", l.Grant().Resource, err)), states)
+		}
+		if claimed, ok := l.(storage.ClaimedLease); ok {
+			if c, ok := claimed.TakeClaim(); ok {
+				states[i].moved(c)
+			}
 		}
 	}
 	if err := endError(ctx); err != nil {

@@ -271,6 +271,34 @@ func TestUnderLease_WritesUnderTheCallersLease(t *testing.T) {
 	})
 }
 
+// claimedLease was claimed with its grant.
+type claimedLease struct {
+	fence.Lease
+	claim *storage.Claim
+}
+
+func (l claimedLease) TakeClaim() (c storage.Claim, ok bool) {
+	c, *l.claim = *l.claim, storage.Claim{}
+	return c, c.Resource != 0
+}
+
+// What was claimed when it was granted isn't claimed again before its first use.
+func TestUnderLease_BeginsWhereTheLeaseWasClaimed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		lease, err := w.locks.NewLocker("worker").Acquire(t.Context(), sku)
+		require.NoError(t, err)
+		claims, err := w.store.Claim(t.Context(), storage.Claim{Grant: lease.Grant()})
+		require.NoError(t, err)
+		claimed := claimedLease{lease, &claims[0]}
+		w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return temporaryError{} }})
+		require.NoError(t, guard.Do(t.Context(), g.UnderLease(claimed), sku, increment("n")))
+		w.store.SetFaults(memory.Faults{})
+		require.NoError(t, guard.Do(t.Context(), g.UnderLease(claimed), sku, increment("n")))
+		require.Equal(t, "2", w.store.Read("n"))
+	})
+}
+
 // MaxRun is meant for requests. A leader leads for longer, and the Guard doesn't decide
 // about its lease: MaxRun bounds the transactions alone.
 func TestUnderLease_MaxRunDoesNotBoundAHold(t *testing.T) {

@@ -104,6 +104,13 @@ type Claimer[Tx any] interface {
 	BeginOwn(ctx context.Context, limit time.Duration, seen ...Claim) (OwnTxn[Tx], []Claim, error)
 }
 
+// ClaimedLease is a lease that was claimed in the transaction that granted it.
+type ClaimedLease interface {
+	fence.Lease
+	// TakeClaim returns the claim when it is called first. Nothing has moved the fence under the lease since.
+	TakeClaim() (c Claim, ok bool)
+}
+
 // OwnTxn is a transaction that makes its own claims.
 type OwnTxn[Tx any] interface {
 	Txn[Tx]
