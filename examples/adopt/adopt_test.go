@@ -29,33 +29,35 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// The guide's diff goes from one file to the other.
-func TestAdopt_TheDiffIsThatOfTheFiles(t *testing.T) {
+// Each diff of the guide goes from one file to the other.
+func TestAdopt_TheDiffsAreThoseOfTheFiles(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/adopt.md")
 	require.NoError(t, err)
 	diffs := regexp.MustCompile("(?s)```diff\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	require.Len(t, diffs, 1)
-	var files [2]strings.Builder
-	var changed int
-	for line := range strings.Lines(diffs[0][1]) {
-		if line[0] != '+' {
-			files[0].WriteString(line[min(1, len(line)-1):])
+	require.Len(t, diffs, 2)
+	for d, from := range []struct{ file, line string }{{"leader.go", "// Leader is"}, {"worker.go", "// Job is"}} {
+		var files [2]strings.Builder
+		var changed int
+		for line := range strings.Lines(diffs[d][1]) {
+			if line[0] != '+' {
+				files[0].WriteString(line[min(1, len(line)-1):])
+			}
+			if line[0] != '-' {
+				files[1].WriteString(line[min(1, len(line)-1):])
+			}
+			if line[0] == '+' {
+				changed++
+			}
 		}
-		if line[0] != '-' {
-			files[1].WriteString(line[min(1, len(line)-1):])
+		for i, form := range []string{"before", "after"} {
+			code, err := os.ReadFile(form + "/" + from.file)
+			require.NoError(t, err)
+			_, body, _ := strings.Cut(string(code), from.line)
+			require.Equal(t, from.line+body, files[i].String(), form)
 		}
-		if line[0] == '+' {
-			changed++
-		}
+		require.Less(t, changed, 25)
 	}
-	for i, path := range []string{"before/leader.go", "after/leader.go"} {
-		code, err := os.ReadFile(path)
-		require.NoError(t, err)
-		_, body, _ := strings.Cut(string(code), "// Leader is")
-		require.Equal(t, "// Leader is"+body, files[i].String(), path)
-	}
-	require.Less(t, changed, 25)
 }
 
 type leader interface {
@@ -81,7 +83,8 @@ func newWorld(t *testing.T) world {
 	require.NoError(t, err)
 	w := world{t, pool}
 	w.exec(before.Table)
-	w.exec("create table dispatched (slot int not null)")
+	w.exec(before.Jobs)
+	w.exec("create table dispatched (slot int not null); create table result (job_id bigint not null, value text not null)")
 	return w
 }
 
@@ -227,9 +230,9 @@ func TestAdopt_TheConvertedLeaderDispatchesOnce(t *testing.T) {
 	}
 }
 
-func (w world) protect(mode postgres.ProtectMode) {
+func (w world) protect(table, resource string, mode postgres.ProtectMode) {
 	w.Helper()
-	_, err := postgres.Protect(w.Context(), w.pool, "", postgres.Protection{Table: "dispatched", ResourceExpr: "'" + name + "'", Mode: mode})
+	_, err := postgres.Protect(w.Context(), w.pool, "", postgres.Protection{Table: table, ResourceExpr: resource, Mode: mode})
 	require.NoError(w, err)
 }
 
@@ -238,7 +241,7 @@ func (w world) protect(mode postgres.ProtectMode) {
 func TestAdopt_OldAndNewExcludeEachOther(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
-	w.protect(postgres.ProtectAudit)
+	w.protect("dispatched", "'"+name+"'", postgres.ProtectAudit)
 	around := func() int { return w.number("select count(*) from fence.unguarded_write") }
 
 	old, both, other := w.old("worker-0"), w.both(), w.both()
@@ -282,9 +285,9 @@ func TestAdopt_TheStepBetweenIsNeeded(t *testing.T) {
 	w.leads(converted)
 	w.writes(old)
 	w.writes(converted)
-	w.protect(postgres.ProtectEnforce)
+	w.protect("dispatched", "'"+name+"'", postgres.ProtectEnforce)
 	require.ErrorContains(t, old.Write(t.Context(), dispatch), "ZF015")
 	w.writes(converted)
-	w.protect(postgres.ProtectAudit) // before going back
+	w.protect("dispatched", "'"+name+"'", postgres.ProtectAudit) // before going back
 	w.writes(old)
 }

@@ -1,4 +1,4 @@
-// Package after has the leader of package before, converted: see docs/adopt.md.
+// Package after has the leader and the worker of package before, converted: see docs/adopt.md.
 package after
 
 import (

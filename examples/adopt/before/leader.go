@@ -1,4 +1,5 @@
-// Package before has a leader by a row with an epoch, as it is written by hand. It has four bugs: see docs/adopt.md.
+// Package before has a leader by a row with an epoch, and a worker by claimed_by, as they are written by hand. Each has
+// four bugs: see docs/adopt.md.
 package before
 
 import (

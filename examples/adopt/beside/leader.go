@@ -1,5 +1,5 @@
-// Package beside has a leader that leads in both ways, for the time in which processes with package before still run,
-// or may have to run again: see docs/adopt.md.
+// Package beside has a leader that leads in both ways, and a queue for workers that claim in both, for the time in which
+// processes with package before still run, or may have to run again: see docs/adopt.md.
 package beside
 
 import (
