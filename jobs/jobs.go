@@ -274,7 +274,7 @@ func (w *worker[Row]) takeIn(ctx context.Context, tx pgx.Tx, t *pglock.Taking, w
 }
 
 func (w *worker[Row]) fetch(ctx context.Context, tx pgx.Tx, n int) ([]Row, error) {
-	// The server describes it only once the cursor is there.
+	// Not prepared: the server would describe the rows of the cursor that was there then (findings/pgx-prepared-fetch.sh).
 	rows, err := tx.Query(ctx, fmt.Sprintf("fetch %d from fencekit_next", n), pgx.QueryExecModeExec)
 	if err != nil {
 		return nil, err

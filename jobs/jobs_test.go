@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit"
@@ -214,6 +215,28 @@ func TestWork_PassesOverWhatOthersHave(t *testing.T) {
 	await(t, pool, "effect where job <> 1", 29)
 	require.NoError(t, held.Close(t.Context()), "it would keep job/1 for a while")
 	await(t, pool, "effect", 30)
+}
+
+// One connection is enough for all, and what a queue reads doesn't depend on what another one has read on it: see
+// findings/pgx-prepared-fetch.sh.
+func TestWork_QueuesShareAConnection(t *testing.T) {
+	t.Parallel()
+	g := process(t, database(t, 0), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	reads(t, g, "whole", "select 7::int8 for update skip locked", int64(7))
+	reads(t, g, "half", "select 1.5::float8 for update skip locked", 1.5)
+}
+
+func reads[Row any](t *testing.T, g *fencekit.Guard, name, next string, want Row) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	q := jobs.Queue[Row]{Name: name, Next: next, Workers: 1, Key: func(row Row) string { return fmt.Sprint(row) }}
+	var got Row
+	require.NoError(t, jobs.Work(ctx, g, q, func(ctx context.Context, j jobs.Job[Row]) error {
+		got = j.Row
+		cancel()
+		return nil
+	}))
+	require.Equal(t, want, got)
 }
 
 // Where the Guard's locks are in another place, the rows' are in Postgres all the same.
