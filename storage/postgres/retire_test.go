@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -112,6 +113,30 @@ func TestRetire_LeavesWhatIsNeeded(t *testing.T) {
 			retires(t, pool, 0)
 		})
 	}
+}
+
+// A prune under way may leave a checkpoint, which needs its fence.
+func TestRetire_WaitsForAPrune(t *testing.T) {
+	t.Parallel()
+	pool, store := newQueue(t)
+	written(t, store, grant(5, "a"), 3)
+	aged(t, pool, "1 day")
+	mustExec(t, pool, "update fence.setting set history_keep_entries = 1")
+	pruning, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer pruning.Rollback(t.Context())
+	require.Equal(t, 2, query[int](t, pruning, "select fence.prune(array[(select id from fence.resource)], array[4])"))
+	retired := background(func() (n int, err error) {
+		err = pool.QueryRow(t.Context(), "select fence.retire('sku', 1000)").Scan(&n)
+		return n, err
+	})
+	require.Eventually(t, func() bool {
+		return query[bool](t, pool, "select exists (select from pg_locks where not granted and relation = 'fence.checkpoint'::regclass)")
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, pruning.Commit(t.Context()))
+	r := <-retired
+	require.NoError(t, r.err)
+	require.Zero(t, r.value)
 }
 
 func TestRetire_IsNotDoneByHand(t *testing.T) {

@@ -100,7 +100,7 @@ begin
     if not found then
         return 0;
     end if;
-    lock table {{schema}}.hold in share mode;
+    lock table {{schema}}.hold, {{schema}}.checkpoint in share mode; -- behind holds and prunes that are under way
     with idle as (
         select r.id, r.name, r.epoch, r.token
           from {{schema}}.resource r
