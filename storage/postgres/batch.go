@@ -15,9 +15,9 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
+	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
 )
 
 // Limits of one batch. They keep the server from waiting for the client to read while it holds locks.
@@ -27,7 +27,7 @@ const (
 	maxResultBytes = 4096
 )
 
-// Batch is an operation whose statements are all known before it runs, for guard.Exec. The zero value is empty.
+// Batch is a guarded function whose statements are all known before it runs, for guard.Exec. The zero value is empty.
 // BEGIN, the begin check, the statements, the seal and COMMIT travel in one round trip. A batch can't decide
 // anything between its statements; the server checks the conditions under which it takes effect, see
 // [Statement.MustAffect].
@@ -104,7 +104,7 @@ func (b *Batch) validate() error {
 			return fmt.Errorf("%w: postgres: statement %d of the batch begins or ends a transaction, which is up to the guard: %s", fence.ErrInvalid, s.number, s.sql)
 		}
 		if sqlwords.AnyCopies(s.sql) {
-			return s.failed(operation.ErrCopy)
+			return s.failed(usertx.ErrCopy)
 		}
 	}
 	return nil

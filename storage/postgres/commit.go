@@ -17,8 +17,8 @@ import (
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
-	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
 )
 
 // Commit implements storage.Txn. Seal and COMMIT are one message, of which the server runs nothing before all has
@@ -70,7 +70,7 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 			return nil, t.inDoubt(ctx, errNoSeal)
 		case answer.First() != t.xid:
 			t.reusable = false
-			return nil, fmt.Errorf("%w by SQL in a batch: %s", storage.ErrTxEnded, operation.WhatStays)
+			return nil, fmt.Errorf("%w by SQL in a batch: %s", storage.ErrTxEnded, usertx.WhatStays)
 		}
 		ahead.read(answer.Ahead)
 		t.readHashes(answer.Rows)
@@ -116,7 +116,7 @@ func (t *txn) readHashes(rows [][]string) {
 }
 
 func (t *txn) moved() []storage.Claim {
-	claims := append(t.memory.moved[:0], t.claims...)
+	claims := append(t.room.moved[:0], t.claims...)
 	for i, c := range claims {
 		claims[i].Own = false
 		claims[i].Position = storage.Position{Seq: c.Seq + 1, Tx: t.id} // mutant: commit-leaves-the-position
@@ -132,7 +132,7 @@ type seal struct {
 
 // sortedSeals are in the order of the resources' numbers, in which fences are locked.
 func (t *txn) sortedSeals(moves []storage.Move) ([]seal, error) {
-	seals := slices.Grow(t.memory.seal[:0], len(t.claims))[:len(t.claims)]
+	seals := slices.Grow(t.room.seal[:0], len(t.claims))[:len(t.claims)]
 	for i, c := range t.claims {
 		seals[i].Claim = c
 		if len(moves) > 0 {

@@ -8,19 +8,19 @@
 // finds it at another position and is rejected. Safety rests on the seal; the begin check and eviction serve
 // liveness only. docs/protocol.md has the argument.
 //
-// # The transaction of an operation
+// # The transaction of a guarded function
 //
-// The pgx.Tx of an operation differs from pgx's own where that would let the operation, or a goroutine that it left
+// The pgx.Tx of a guarded function differs from pgx's own where that would let the function, or a goroutine that it left
 // behind, use the connection without the guard:
 //
 //   - Commit, Rollback and a pgx.Batch with BeginTx fail with guard.ErrInvalid. Begin makes a savepoint.
 //   - Conn returns a closed connection, with the types and configuration of the real one. Conn of Rows returns nil,
 //     and a pgx.QueryRewriter is given nil.
-//   - LargeObjects fails the operation with errors.ErrUnsupported. Call the server's functions: lo_from_bytea,
+//   - LargeObjects fails the function with errors.ErrUnsupported. Call the server's functions: lo_from_bytea,
 //     lo_get and lo_put, or lo_open, loread and lowrite.
 //   - One goroutine at a time uses the transaction or one of its results. What a call calls back can't use it: a
 //     driver.Valuer, a sql.Scanner, a pgx.CopyFromSource, a callback of a batch.
-//   - The transaction and its results fail once the operation has returned, and a result once it is closed. The
+//   - The transaction and its results fail once the function has returned, and a result once it is closed. The
 //     Rows of a batch close when its next result is asked for.
 //   - Rows.TypeMap, Rows.FieldDescriptions and what Prepare returns are copies.
 //
@@ -33,7 +33,7 @@
 //   - User code that sends COMMIT as SQL text commits its writes so far without a fence. This is reported as
 //     storage.ErrTxEnded, not undone; if it wrote to a table that [Protect] protects in enforce mode, the COMMIT
 //     fails. Locks that it takes afterwards are neither bounded nor ended by eviction.
-//   - COPY FROM STDIN is not bounded by StatementTimeout, and an operation's own SQL can lift each limit of its
+//   - COPY FROM STDIN is not bounded by StatementTimeout, and a function's own SQL can lift each limit of its
 //     transaction (set local statement_timeout = 0). Eviction ends those too.
 //   - Other applications should not hold shared two-key advisory locks whose first key is a resource's number (the
 //     column id, from a random start above a million): if the second key is a token, eviction takes their backend

@@ -16,8 +16,8 @@ import (
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
-	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
 )
 
 // ErrNotReady means that an operator has to act first. See NotReadyError.
@@ -54,7 +54,7 @@ type HiddenRowsError = record.HiddenRowsError
 
 func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }
 
-// TransientError wraps an error after which the same operation may succeed: a serialization failure, a deadlock, a
+// TransientError wraps an error after which the same call may succeed: a serialization failure, a deadlock, a
 // lock timeout, a server that ends the session, stops, starts or is a standby, a connection that was lost before
 // COMMIT, a prepared plan that no longer fits.
 // guard.Retryable runs it again.
@@ -105,7 +105,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	ours := stage != storage.StageRun // an error while the function runs is the function's own; mutant: rejections-are-the-operations-own
 	switch {
 	case ours && state == sqlstate.TxEnded:
-		return fmt.Errorf("%w before its COMMIT, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+		return fmt.Errorf("%w before its COMMIT, by SQL in the function: %s: %w", storage.ErrTxEnded, usertx.WhatStays, err)
 	case ours && rejectionReasons[state] != "" && claims[0].Looked:
 		return storage.ErrMoved
 	case ours && rejectionReasons[state] != "":
@@ -132,9 +132,9 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	}
 	switch {
 	case stage == storage.StageSeal && state == sqlstate.ReadOnly:
-		err = fmt.Errorf("%w (either the operation has made its transaction read only, where the seal can't write, or a deferred trigger has deferred others again, which write after the seal)", err)
+		err = fmt.Errorf("%w (either the function has made its transaction read only, where the seal can't write, or a deferred trigger has deferred others again, which write after the seal)", err)
 	case stage == storage.StageSeal && state == sqlstate.NoRights:
-		err = fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", notReady(MissingRights), err)
+		err = fmt.Errorf("%w at the seal: %w (the function must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", notReady(MissingRights), err)
 	}
 	return s.named(err)
 }

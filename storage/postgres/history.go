@@ -72,7 +72,7 @@ func collect[T any](ctx context.Context, s *Store, sql string, args []any, scan 
 }
 
 // Recall implements storage.Store. One statement, and so one snapshot, reads keys, fences and timeline. It runs
-// outside of the guarded transaction, where under SERIALIZABLE it would conflict with other resources' operations.
+// outside of the guarded transaction, where under SERIALIZABLE it would conflict with other resources' calls.
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
 	if err != nil {

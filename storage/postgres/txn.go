@@ -18,8 +18,8 @@ import (
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
-	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
 )
 
 type txn struct {
@@ -30,7 +30,7 @@ type txn struct {
 	reusable bool // no eviction has listed it
 	failed   bool
 	queue    batchQueue
-	ran      int
+	ran      int // how many functions and batches
 
 	readOnly bool
 	own      []storage.Claim // as the caller saw them, if the transaction makes its claims
@@ -38,19 +38,19 @@ type txn struct {
 
 	beginning
 
-	texts     operation.Texts
-	ahead     sentBatches
+	texts     usertx.Texts
+	ahead     sentBatches // of the message that was sent last
 	seals     []seal
 	look      int  // number of deferrable's look that goes out with COMMIT, or 0
 	committed bool // by a batch, without a seal
 
-	memory struct { // of a transaction of one resource and one function
-		opening opening
-		sent    [4]wire.Statement // head, and first statement
-		values  [8][]byte
-		text    [64]byte
-		seal    [1]seal
-		moved   [1]storage.Claim
+	room struct { // for a transaction of one resource and one function, which then allocates none
+		userTx userTx
+		sent   [4]wire.Statement // head, and first statement
+		values [8][]byte
+		text   [64]byte
+		seal   [1]seal
+		moved  [1]storage.Claim
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *Store) begin(ctx context.Context, t *txn, claims []storage.Claim) (stor
 	return t, nil
 }
 
-// Run implements storage.Txn. An operation that fails ends the transaction.
+// Run implements storage.Txn. A function that fails ends the transaction.
 func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) (err error) {
 	if t.conn == nil || t.failed {
 		return storage.ErrTxEnded
@@ -110,39 +110,39 @@ func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) (err error) {
 }
 
 func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
-	o := &t.memory.opening
-	if o.t != nil { // what an earlier operation left behind may still use that
-		o = &opening{}
+	u := &t.room.userTx
+	if u.t != nil { // a goroutine that an earlier function left behind may still use that
+		u = &userTx{}
 	}
-	o.Conn, o.Texts, o.beginning, o.t = t.conn.Conn(), t.texts, t.beginning, t
-	inUse, err := t.call(ctx, op, o)
+	u.Conn, u.Texts, u.beginning, u.t = t.conn.Conn(), t.texts, t.beginning, t
+	inUse, err := t.call(ctx, op, u)
 	if !inUse {
-		return o.Verdict(err)
+		return u.Verdict(err)
 	}
-	if !errors.Is(err, operation.ErrInUse) {
-		err = errors.Join(err, operation.ErrInUse)
+	if !errors.Is(err, usertx.ErrInUse) {
+		err = errors.Join(err, usertx.ErrInUse)
 	}
 	return fmt.Errorf("%w, perhaps: what the function has left open may have sent COMMIT: %w", storage.ErrTxEnded, err)
 }
 
-func (t *txn) call(ctx context.Context, op storage.Op[pgx.Tx], o *opening) (inUse bool, err error) {
-	defer func() { inUse = t.finish(o) }()
+func (t *txn) call(ctx context.Context, op storage.Op[pgx.Tx], u *userTx) (inUse bool, err error) {
+	defer func() { inUse = t.finish(u) }()
 	if t.begun {
-		return false, op.Run(ctx, o.Start(nil))
+		return false, op.Run(ctx, u.Start(nil))
 	}
-	return false, op.Run(ctx, o.Start(o))
+	return false, op.Run(ctx, u.Start(u))
 }
 
 // finish cuts a connection that is still in use: it can neither go back to the pool nor be closed cleanly.
-func (t *txn) finish(o *opening) (inUse bool) {
-	if o.Finish() {
+func (t *txn) finish(u *userTx) (inUse bool) {
+	if u.Finish() {
 		if t.conn != nil {
 			_ = t.conn.Hijack().PgConn().Conn().Close() // mutant: tx-of-a-goroutine-left-behind-stays
 			t.conn = nil
 		}
 		return true
 	}
-	t.texts, t.beginning = o.Texts, o.beginning
+	t.texts, t.beginning = u.Texts, u.beginning
 	return false
 }
 
@@ -159,7 +159,7 @@ func (t *txn) head() []wire.Statement {
 	if t.readOnly {
 		begin, id = q.beginReadOnly, []byte(rand.Text())
 	}
-	m := &t.memory
+	m := &t.room
 	head := append(slices.Grow(m.sent[:0], 3+t.queue.statements), wire.Statement{SQL: begin})
 	if c.Looked { // the end compares all; and no eviction may take it for a transaction of that holder
 		return append(head, statement(q.checkPrimary, append(m.values[:0], id)))
@@ -182,8 +182,8 @@ func (t *txn) ownHead() []wire.Statement {
 	if t.own[0].Grant.Token == 0 {
 		a.epochs, a.tokens = nil, nil
 	}
-	params := append(t.memory.values[:0], a.names, a.holders, a.seqs, nil, a.txs, a.epochs, a.tokens, appendInteger(t.memory.text[:0], t.wait))
-	return append(t.memory.sent[:0], wire.Statement{SQL: q.begin}, statement(q.claimHere, params))
+	params := append(t.room.values[:0], a.names, a.holders, a.seqs, nil, a.txs, a.epochs, a.tokens, appendInteger(t.room.text[:0], t.wait))
+	return append(t.room.sent[:0], wire.Statement{SQL: q.begin}, statement(q.claimHere, params))
 }
 
 func textOf(head []wire.Statement) string {
@@ -412,16 +412,16 @@ func (t *txn) judge(err error, status string, lost bool) error {
 	switch {
 	case status == statusCommitted && errors.Is(err, storage.ErrTxEnded):
 		return err
-	case status == statusCommitted && err == nil: // the operation panicked or ended its goroutine
-		return fmt.Errorf("%w by SQL in the operation: %s", storage.ErrTxEnded, operation.WhatStays)
+	case status == statusCommitted && err == nil: // the function panicked or ended its goroutine
+		return fmt.Errorf("%w by SQL in the function: %s", storage.ErrTxEnded, usertx.WhatStays)
 	case status == statusCommitted:
-		return fmt.Errorf("%w by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+		return fmt.Errorf("%w by SQL in the function: %s: %w", storage.ErrTxEnded, usertx.WhatStays, err)
 	case t.texts.Control && err != nil && !errors.Is(err, storage.ErrTxEnded):
 		// What failed may be another transaction, behind one that committed.
 		if errors.As(err, &again) {
 			err = again.Err
 		}
-		return fmt.Errorf("%w, perhaps, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+		return fmt.Errorf("%w, perhaps, by SQL in the function: %s: %w", storage.ErrTxEnded, usertx.WhatStays, err)
 	case status == "" && t.texts.Several && errors.As(err, &again) && sqlstate.Ended(sqlstate.Of(err)): // mutant: tx-that-may-have-committed-runs-again
 		return again.Err // it may have held a COMMIT
 	case lost && (status == statusAborted || status == "" && !t.texts.Several) && !errors.As(err, new(*storage.RejectedError)):

@@ -12,16 +12,16 @@ import (
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
-	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
+	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
 )
 
-// opening is an operation in the transaction t, which its first statement begins if nothing has yet. A goroutine that
-// the operation left behind may still be in one of its methods, so it has a beginning of its own, which txn.finish
-// copies later.
-type opening struct {
-	operation.Operation
+// userTx is what a guarded function uses of the transaction t. The function's first statement begins t, unless t has
+// begun. A goroutine that the function left behind may still be in one of the methods, so userTx has a beginning of
+// its own, which txn.finish copies later.
+type userTx struct {
+	usertx.Handle
 	beginning
 	t *txn
 
@@ -31,67 +31,67 @@ type opening struct {
 	results *pgconn.MultiResultReader
 }
 
-// Query implements operation.Opening. Head and statement go out in one write, not as a pgx.Batch: pgx would prepare
+// Query implements usertx.Beginner. Head and statement go out in one write, not as a pgx.Batch: pgx would prepare
 // that without a bound on waits for locks, and tracers would see a batch.
 //
 // The answer to the head, or to all if no rows are wanted, is awaited for as long as the server's limits allow: they
 // are not in force yet, and the answer may be lost. A deadline of the connection costs less than a context.
-func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
-	s, ok := o.encode(ctx, sql, args, exec)
+func (u *userTx) Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
+	s, ok := u.encode(ctx, sql, args, exec)
 	if !ok {
 		return nil, nil
 	}
-	if tracer := o.t.store.tracer; tracer != nil {
-		ctx = tracer.TraceQueryStart(ctx, o.Conn, pgx.TraceQueryStartData{SQL: sql, Args: args})
+	if tracer := u.t.store.tracer; tracer != nil {
+		ctx = tracer.TraceQueryStart(ctx, u.Conn, pgx.TraceQueryStartData{SQL: sql, Args: args})
 	}
-	o.ctx, o.sql = ctx, s.SQL
-	err := o.begin(ctx, s)
-	if o.results == nil {
-		o.end(pgconn.CommandTag{}, err)
+	u.ctx, u.sql = ctx, s.SQL
+	err := u.begin(ctx, s)
+	if u.results == nil {
+		u.end(pgconn.CommandTag{}, err)
 		return nil, err
 	}
-	result, err := next(o.results)
-	if err = o.t.cause(o.ctx, err); err != nil {
+	result, err := next(u.results)
+	if err = u.t.cause(u.ctx, err); err != nil {
 		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
 	}
 	if !exec {
-		o.liftDeadline()
+		u.liftDeadline()
 	}
-	return pgx.RowsFromResultReader(o.Conn.TypeMap(), result), nil
+	return pgx.RowsFromResultReader(u.Conn.TypeMap(), result), nil
 }
 
 // liftDeadline lets the rest of the answer take its time.
-func (o *opening) liftDeadline() {
-	pg := o.Conn.PgConn()
+func (u *userTx) liftDeadline() {
+	pg := u.Conn.PgConn()
 	if !pg.IsClosed() { // else pgx ends it, within a deadline of its own
 		_ = pg.Conn().SetDeadline(time.Time{})
 	}
-	if pg.IsBusy() && o.ctx.Err() != nil {
+	if pg.IsBusy() && u.ctx.Err() != nil {
 		_ = pg.Conn().SetDeadline(time.Unix(1, 0)) // pgx had set one when ctx ended, or is about to
 	}
 }
 
-func (o *opening) end(tag pgconn.CommandTag, err error) {
-	o.liftDeadline()
-	if tracer := o.t.store.tracer; tracer != nil {
-		tracer.TraceQueryEnd(o.ctx, o.Conn, pgx.TraceQueryEndData{CommandTag: tag, Err: err})
+func (u *userTx) end(tag pgconn.CommandTag, err error) {
+	u.liftDeadline()
+	if tracer := u.t.store.tracer; tracer != nil {
+		tracer.TraceQueryEnd(u.ctx, u.Conn, pgx.TraceQueryEndData{CommandTag: tag, Err: err})
 	}
 }
 
-// Close implements operation.Opening.
-func (o *opening) Close(rows pgx.Rows) error {
+// Close implements usertx.Beginner.
+func (u *userTx) Close(rows pgx.Rows) error {
 	rows.Close()
-	_ = o.results.Close()
-	err := o.t.cause(o.ctx, rows.Err())
-	outdateIfUnfit(o.Conn, err, o.sql)
-	o.end(rows.CommandTag(), err)
+	_ = u.results.Close()
+	err := u.t.cause(u.ctx, rows.Err())
+	outdateIfUnfit(u.Conn, err, u.sql)
+	u.end(rows.CommandTag(), err)
 	return err
 }
 
 // encode returns false if pgx has to run the statement after Begin: in other modes; with options of pgx that nothing
 // uses as a rule; if it can't be prepared or encoded, so that pgx says why; if the text is one word, which may name a
 // prepared statement; or if it has several statements, and can't be sent again.
-func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
+func (u *userTx) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
 	plain := exec && len(args) == 0         // the server keeps nothing of it
 	var formats pgx.QueryResultFormatsByOID // package guardsql sends them
 	var rewriter pgx.QueryRewriter
@@ -124,11 +124,11 @@ options:
 		return s, word != "" && !strings.Contains(sql, ";")
 	}
 	// Behind a long lock pgx prepares the statement after Begin, within the server's limits.
-	if s.Description, _ = o.t.store.prepare(ctx, o.Conn, sql); s.Description == nil && (o.t.store.mode != pgx.QueryExecModeExec || formats != nil) {
+	if s.Description, _ = u.t.store.prepare(ctx, u.Conn, sql); s.Description == nil && (u.t.store.mode != pgx.QueryExecModeExec || formats != nil) {
 		return s, false
 	}
-	if s.Build(o.Conn.TypeMap(), s.Description, args) != nil {
-		preparedOn(o.Conn).outdate(sql)
+	if s.Build(u.Conn.TypeMap(), s.Description, args) != nil {
+		preparedOn(u.Conn).outdate(sql)
 		return s, false
 	}
 	if formats != nil {
@@ -140,33 +140,33 @@ options:
 }
 
 // begin leaves the statement's answer in results, which the caller closes. If there is none and no error, try Begin.
-func (o *opening) begin(ctx context.Context, s wire.Statement) error {
+func (u *userTx) begin(ctx context.Context, s wire.Statement) error {
 	var batch pgconn.Batch
-	head := o.t.head()
+	head := u.t.head()
 	for i := range head {
-		head[i].Description, _ = o.t.store.prepare(ctx, o.Conn, head[i].SQL)
+		head[i].Description, _ = u.t.store.prepare(ctx, u.Conn, head[i].SQL)
 		queue(&batch, &head[i])
 	}
-	_ = o.t.prepareEnd(ctx, o.Conn)
-	if o.Conn.IsClosed() {
+	_ = u.t.prepareEnd(ctx, u.Conn)
+	if u.Conn.IsClosed() {
 		return nil
 	}
 	queue(&batch, &s)
-	o.sending()
-	_ = o.Conn.PgConn().Conn().SetDeadline(time.Now().Add(o.t.answerLimit(1)))
-	results := o.Conn.PgConn().ExecBatch(ctx, &batch)
-	n, err := o.readHead(results, len(head))
-	if !o.begun {
+	u.sending()
+	_ = u.Conn.PgConn().Conn().SetDeadline(time.Now().Add(u.t.answerLimit(1)))
+	results := u.Conn.PgConn().ExecBatch(ctx, &batch)
+	n, err := u.readHead(results, len(head))
+	if !u.begun {
 		_ = results.Close()
-		outdateIfUnfit(o.Conn, err, sqlOf(append(head, s))...)
-		return o.headFailed(ctx, n, o.t.cause(o.ctx, err))
+		outdateIfUnfit(u.Conn, err, sqlOf(append(head, s))...)
+		return u.headFailed(ctx, n, u.t.cause(u.ctx, err))
 	}
-	o.results, o.prepared = results, isPrepared(head)
+	u.results, u.prepared = results, isPrepared(head)
 	return nil
 }
 
 // readHead also returns how many results came.
-func (o *opening) readHead(results *pgconn.MultiResultReader, length int) (n int, err error) {
+func (u *userTx) readHead(results *pgconn.MultiResultReader, length int) (n int, err error) {
 	var ids string
 	for ; n < length; n++ {
 		result, err := next(results)
@@ -182,17 +182,17 @@ func (o *opening) readHead(results *pgconn.MultiResultReader, length int) (n int
 			return n, err
 		}
 	}
-	o.readIDs(o.Conn.PgConn(), ids)
-	o.begun = o.xid != ""
+	u.readIDs(u.Conn.PgConn(), ids)
+	u.begun = u.xid != ""
 	return n, nil
 }
 
 // headFailed returns nil if Begin is to be tried, on another connection if this one is closed. The statement has
 // not run.
-func (o *opening) headFailed(ctx context.Context, n int, err error) error {
-	pg := o.Conn.PgConn()
+func (u *userTx) headFailed(ctx context.Context, n int, err error) error {
+	pg := u.Conn.PgConn()
 	switch {
-	case o.unusable(ctx, err):
+	case u.unusable(ctx, err):
 		wire.CloseNow(pg)
 		return nil
 	case n == 0 && !pg.IsClosed() && pg.TxStatus() == 'I':
@@ -205,58 +205,58 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	if ctx.Err() != nil || errors.Is(err, storage.ErrStoreUnavailable) {
 		step = "begin, or the statement sent with it"
 	}
-	o.beginErr = failure.FailedAt(step, failure.Reached(err))
-	return o.beginErr
+	u.beginErr = failure.FailedAt(step, failure.Reached(err))
+	return u.beginErr
 }
 
 var errNoID = errors.New("the answer lacks the id of the transaction: a pooler in between may have made it up")
 
 // unusable reports whether the server is away or closed the connection, perhaps while that was in the pool.
-func (o *opening) unusable(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && !errors.Is(err, storage.ErrStoreUnavailable) && (o.Conn.IsClosed() && wire.Limit(err) == "" || failure.Away(err))
+func (u *userTx) unusable(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !errors.Is(err, storage.ErrStoreUnavailable) && (u.Conn.IsClosed() && wire.Limit(err) == "" || failure.Away(err))
 }
 
-// Begin implements operation.Opening. If the server has closed the connection, it tries another one.
-func (o *opening) Begin(ctx context.Context) error {
-	ctx, cancel := o.t.boundExchange(ctx, 1)
+// Begin implements usertx.Beginner. If the server has closed the connection, it tries another one.
+func (u *userTx) Begin(ctx context.Context) error {
+	ctx, cancel := u.t.boundExchange(ctx, 1)
 	defer cancel()
 	for n := 1; ; n++ {
-		if o.Conn.IsClosed() {
-			conn, err := o.t.reconnect(ctx, o.Change)
+		if u.Conn.IsClosed() {
+			conn, err := u.t.reconnect(ctx, u.Change)
 			if err == nil {
-				err = o.Change(func() { o.Conn = conn.Conn() })
+				err = u.Change(func() { u.Conn = conn.Conn() })
 			}
 			if err != nil {
-				o.beginErr = o.t.cause(ctx, err)
-				return o.beginErr
+				u.beginErr = u.t.cause(ctx, err)
+				return u.beginErr
 			}
 		}
-		err := o.beginAlone(ctx)
+		err := u.beginAlone(ctx)
 		if err == nil {
 			return nil
 		}
-		unusable := o.unusable(ctx, err)
+		unusable := u.unusable(ctx, err)
 		if !unusable || n == tries {
 			if unusable && sqlstate.Of(err) == "" {
 				err = failure.Lost(err)
 			}
-			o.beginErr = failure.FailedAt("begin", failure.Reached(err))
-			return o.beginErr
+			u.beginErr = failure.FailedAt("begin", failure.Reached(err))
+			return u.beginErr
 		}
-		wire.CloseNow(o.Conn.PgConn())
+		wire.CloseNow(u.Conn.PgConn())
 	}
 }
 
-func (o *opening) beginAlone(ctx context.Context) error {
-	o.sending()
-	head := o.t.head()
-	results := o.Conn.PgConn().Exec(ctx, textOf(head))
-	_, _ = o.readHead(results, len(head))
+func (u *userTx) beginAlone(ctx context.Context) error {
+	u.sending()
+	head := u.t.head()
+	results := u.Conn.PgConn().Exec(ctx, textOf(head))
+	_, _ = u.readHead(results, len(head))
 	err := results.Close()
-	if err == nil && !o.begun {
-		wire.CloseNow(o.Conn.PgConn())
+	if err == nil && !u.begun {
+		wire.CloseNow(u.Conn.PgConn())
 		err = errNoID
 	}
-	o.begun = err == nil
-	return o.t.cause(ctx, err)
+	u.begun = err == nil
+	return u.t.cause(ctx, err)
 }

@@ -1,4 +1,4 @@
-package operation
+package usertx
 
 import (
 	"cmp"
@@ -13,25 +13,25 @@ import (
 
 // result never touches the connection again once it is closed: by then that may run another transaction.
 type result struct {
-	o    *Operation
+	h    *Handle
 	root *result
 
-	// Guarded by o.mu:
+	// Guarded by h.mu:
 	closed bool
 	err    error
 }
 
 var errResultClosed = errors.New("postgres: the result is closed")
 
-// enter begins a call. The caller then calls o.leave. After errResultClosed fields no longer change.
-func (r *result) enter() error { return r.o.enter(r) }
+// enter begins a call. The caller then calls h.leave. After errResultClosed fields no longer change.
+func (r *result) enter() error { return r.h.enter(r) }
 
 func (r *result) end(err error) {
-	r.o.mu.Lock()
-	defer r.o.mu.Unlock()
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
 	r.closed, r.err = true, err
-	if r.o.open == r {
-		r.o.open = nil
+	if r.h.open == r {
+		r.h.open = nil
 	}
 }
 
@@ -50,21 +50,21 @@ func (r *rows) Conn() *pgx.Conn { return nil }
 
 func (r *rows) Close() {
 	if r.enter() == nil {
-		defer r.o.leave()
+		defer r.h.leave()
 		r.close(nil)
 	}
 }
 
 func (r *rows) close(err error) {
-	closed := r.o.close(r.base)
-	r.end(r.o.note(cmp.Or(err, closed), r.base.CommandTag()))
+	closed := r.h.close(r.base)
+	r.end(r.h.note(cmp.Or(err, closed), r.base.CommandTag()))
 }
 
 func (r *rows) Next() bool {
 	if r.enter() != nil {
 		return false
 	}
-	defer r.o.leave()
+	defer r.h.leave()
 	if r.base.Next() {
 		return true
 	}
@@ -75,7 +75,7 @@ func (r *rows) Next() bool {
 func (r *rows) Err() error {
 	switch err := r.enter(); err {
 	case nil:
-		defer r.o.leave()
+		defer r.h.leave()
 		return r.base.Err()
 	case errResultClosed:
 		return r.err
@@ -89,7 +89,7 @@ func (r *rows) Scan(dest ...any) (err error) {
 	if len(dest) == 1 {
 		if target, ok := dest[0].(pgx.RowScanner); ok {
 			if err = target.ScanRow(r); err != nil && r.enter() == nil {
-				defer r.o.leave()
+				defer r.h.leave()
 				r.close(err)
 			}
 			return err
@@ -98,7 +98,7 @@ func (r *rows) Scan(dest ...any) (err error) {
 	if err = r.enter(); err != nil {
 		return err
 	}
-	defer r.o.leave()
+	defer r.h.leave()
 	if err = r.base.Scan(dest...); err != nil {
 		r.close(err)
 	}
@@ -109,7 +109,7 @@ func (r *rows) Values() ([]any, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	defer r.o.leave()
+	defer r.h.leave()
 	values, err := r.base.Values()
 	if err != nil {
 		r.close(err)
@@ -121,13 +121,13 @@ func (r *rows) RawValues() [][]byte {
 	if r.enter() != nil {
 		return nil
 	}
-	defer r.o.leave()
+	defer r.h.leave()
 	return r.base.RawValues()
 }
 
 func (r *rows) CommandTag() (tag pgconn.CommandTag) {
-	r.o.mu.Lock()
-	defer r.o.mu.Unlock()
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
 	if r.closed {
 		tag = r.base.CommandTag()
 	}
@@ -138,7 +138,7 @@ func (r *rows) CommandTag() (tag pgconn.CommandTag) {
 func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
 	switch r.enter() {
 	case nil:
-		defer r.o.leave()
+		defer r.h.leave()
 		if r.fields == nil {
 			r.fields = slices.Clone(r.base.FieldDescriptions())
 		}
@@ -152,7 +152,7 @@ func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
 func (r *rows) TypeMap() *pgtype.Map {
 	switch r.enter() {
 	case nil:
-		defer r.o.leave()
+		defer r.h.leave()
 		if r.types == nil {
 			r.types = copyTypes(r.base.TypeMap())
 		}
@@ -227,7 +227,7 @@ func (b *batchResults) query() (*rows, error) {
 	if err := b.enter(); err != nil {
 		return nil, err
 	}
-	defer b.o.leave()
+	defer b.h.leave()
 	return b.next()
 }
 
@@ -235,7 +235,7 @@ func (b *batchResults) next() (*rows, error) {
 	b.closeLast()
 	b.read = true
 	base, err := b.base.Query()
-	b.last = &rows{result: result{o: b.o, root: &b.result}, base: base}
+	b.last = &rows{result: result{h: b.h, root: &b.result}, base: base}
 	if err != nil {
 		b.last.close(nil)
 	}
@@ -255,7 +255,7 @@ func (b *batchResults) Tx() pgx.Tx { return nil }
 func (b *batchResults) Close() error {
 	switch err := b.enter(); err {
 	case nil:
-		defer b.o.leave()
+		defer b.h.leave()
 	case errResultClosed:
 		return b.err
 	default:
@@ -263,7 +263,7 @@ func (b *batchResults) Close() error {
 	}
 	b.closeLast()
 	closed := b.base.Close()
-	b.end(b.o.note(cmp.Or(b.failed, closed), pgconn.CommandTag{}))
+	b.end(b.h.note(cmp.Or(b.failed, closed), pgconn.CommandTag{}))
 	return b.err
 }
 
@@ -273,11 +273,11 @@ func (b *batchResults) hide(batch *pgx.Batch) (*pgx.Batch, error) {
 	hidden := *batch
 	hidden.QueuedQueries = make([]*pgx.QueuedQuery, len(batch.QueuedQueries))
 	for i, q := range batch.QueuedQueries {
-		if err := b.o.noteText(q.SQL); err != nil {
+		if err := b.h.noteText(q.SQL); err != nil {
 			return nil, fmt.Errorf("statement %d of the batch: %w: %s", i+1, err, q.SQL)
 		}
 		query := *q
-		query.Arguments = b.o.hideFromRewriters(q.Arguments)
+		query.Arguments = b.h.hideFromRewriters(q.Arguments)
 		query.Fn = b.callback(q.Fn)
 		hidden.QueuedQueries[i] = &query
 	}
@@ -286,11 +286,11 @@ func (b *batchResults) hide(batch *pgx.Batch) (*pgx.Batch, error) {
 
 func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchResults) error {
 	return func(base pgx.BatchResults) error {
-		part := &batchResults{result: result{o: b.o}, base: base}
+		part := &batchResults{result: result{h: b.h}, base: base}
 		if f != nil && b.failed == nil {
-			b.o.lend(&part.result)
+			b.h.lend(&part.result)
 			b.failed = f(part)
-			b.failed = cmp.Or(b.failed, b.o.takeBack(&b.result))
+			b.failed = cmp.Or(b.failed, b.h.takeBack(&b.result))
 		}
 		switch {
 		case part.read:

@@ -1,4 +1,4 @@
-package operation
+package usertx
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ var errManaged = fmt.Errorf("%w: the guard commits or rolls back this transactio
 var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
 
 type tx struct {
-	o         *Operation
+	h         *Handle
 	savepoint int // its number among the open ones, and so its name; 0 for the transaction
 	over      atomic.Bool
 }
@@ -34,13 +34,13 @@ func (t *tx) enter() error {
 	if t.over.Load() {
 		return pgx.ErrTxClosed
 	}
-	return t.o.enter(nil)
+	return t.h.enter(nil)
 }
 
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
-	inner := t.o.nest()
+	inner := t.h.nest()
 	if _, err := t.Exec(ctx, "savepoint "+inner.name()); err != nil {
-		t.o.unnest(inner)
+		t.h.unnest(inner)
 		return nil, err
 	}
 	return inner, nil
@@ -56,8 +56,8 @@ func (t *tx) Commit(ctx context.Context) error {
 	if err := t.enter(); err != nil {
 		return err
 	}
-	failed := t.o.Conn.PgConn().TxStatus() == 'E'
-	t.o.leave()
+	failed := t.h.Conn.PgConn().TxStatus() == 'E'
+	t.h.leave()
 	if failed {
 		return errors.Join(pgx.ErrTxCommitRollback, t.Rollback(ctx))
 	}
@@ -74,43 +74,43 @@ func (t *tx) Rollback(ctx context.Context) error {
 	}
 	err := t.release(ctx, "rollback to savepoint "+t.name()+"; ")
 	if err != nil {
-		t.o.bar(fmt.Errorf("postgres: a savepoint could not be rolled back: %w", err))
+		t.h.bar(fmt.Errorf("postgres: a savepoint could not be rolled back: %w", err))
 	}
 	return err
 }
 
 func (t *tx) release(ctx context.Context, undo string) error {
-	if !t.o.nests(t) {
+	if !t.h.nests(t) {
 		err := fmt.Errorf("%w: an outer savepoint has ended, and this one with it", pgx.ErrTxClosed)
-		t.o.bar(err)
+		t.h.bar(err)
 		return err
 	}
 	_, err := t.Exec(ctx, undo+"release savepoint "+t.name())
 	if err == nil {
 		t.over.Store(true)
-		t.o.unnest(t)
+		t.h.unnest(t)
 	}
 	return err
 }
 
 // Conn returns a closed connection, because the real one's methods would bypass the guard.
-func (t *tx) Conn() *pgx.Conn { return t.o.closedConn() }
+func (t *tx) Conn() *pgx.Conn { return t.h.closedConn() }
 
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	if err := t.enter(); err != nil {
 		return tag, err
 	}
-	defer t.o.leave()
-	args = t.o.hideFromRewriters(args)
-	rows, err := t.o.first(ctx, sql, args, true)
+	defer t.h.leave()
+	args = t.h.hideFromRewriters(args)
+	rows, err := t.h.first(ctx, sql, args, true)
 	switch {
 	case rows != nil:
-		err = t.o.close(rows)
+		err = t.h.close(rows)
 		tag = rows.CommandTag()
 	case err == nil:
-		tag, err = t.o.Conn.Exec(ctx, sql, args...)
+		tag, err = t.h.Conn.Exec(ctx, sql, args...)
 	}
-	return tag, t.o.note(err, tag)
+	return tag, t.h.note(err, tag)
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
@@ -133,21 +133,21 @@ func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	args = t.o.hideFromRewriters(args)
-	base, err := t.o.first(ctx, sql, args, false)
+	args = t.h.hideFromRewriters(args)
+	base, err := t.h.first(ctx, sql, args, false)
 	if base == nil {
 		if err != nil {
-			defer t.o.leave()
-			return nil, t.o.note(err, pgconn.CommandTag{})
+			defer t.h.leave()
+			return nil, t.h.note(err, pgconn.CommandTag{})
 		}
-		base, err = t.o.Conn.Query(ctx, sql, args...)
+		base, err = t.h.Conn.Query(ctx, sql, args...)
 	}
-	r := &t.o.rows
-	if r.o != nil {
+	r := &t.h.rows
+	if r.h != nil {
 		r = &rows{}
 	}
-	r.o, r.base = t.o, base
-	t.o.lend(&r.result)
+	r.h, r.base = t.h, base
+	t.h.lend(&r.result)
 	if err != nil {
 		r.Close()
 	}
@@ -158,11 +158,11 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 	if err := t.enter(); err != nil {
 		return 0, err
 	}
-	defer t.o.leave()
-	if err = t.o.begin(ctx); err == nil {
-		n, err = t.o.Conn.CopyFrom(ctx, table, columns, src)
+	defer t.h.leave()
+	if err = t.h.begin(ctx); err == nil {
+		n, err = t.h.Conn.CopyFrom(ctx, table, columns, src)
 	}
-	return n, t.o.note(err, pgconn.CommandTag{})
+	return n, t.h.note(err, pgconn.CommandTag{})
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
@@ -172,40 +172,40 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	results := &batchResults{result: result{o: t.o}}
+	results := &batchResults{result: result{h: t.h}}
 	hidden, err := results.hide(b)
 	if err == nil {
-		err = t.o.begin(ctx)
+		err = t.h.begin(ctx)
 	}
 	if err != nil {
-		defer t.o.leave()
-		return pgx.FailedBatchResults(b, t.o.note(err, pgconn.CommandTag{}))
+		defer t.h.leave()
+		return pgx.FailedBatchResults(b, t.h.note(err, pgconn.CommandTag{}))
 	}
-	results.base = t.o.Conn.SendBatch(ctx, hidden)
-	t.o.lend(&results.result)
+	results.base = t.h.Conn.SendBatch(ctx, hidden)
+	t.h.lend(&results.result)
 	return results
 }
 
-// Prepare rejects statements that begin or end a transaction, because a later operation could run them by a name
+// Prepare rejects statements that begin or end a transaction, because a later function could run them by a name
 // that doesn't show it. It returns a copy.
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if sqlwords.ControlsTransaction(sql) {
-		t.o.bar(errManaged)
+		t.h.bar(errManaged)
 		return nil, errManaged
 	}
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	defer t.o.leave()
+	defer t.h.leave()
 	var prepared *pgconn.StatementDescription
-	err := t.o.noteText(sql)
+	err := t.h.noteText(sql)
 	if err == nil {
-		err = t.o.begin(ctx)
+		err = t.h.begin(ctx)
 	}
 	if err == nil {
-		prepared, err = t.o.Conn.Prepare(ctx, name, sql)
+		prepared, err = t.h.Conn.Prepare(ctx, name, sql)
 	}
-	if err = t.o.note(err, pgconn.CommandTag{}); err != nil {
+	if err = t.h.note(err, pgconn.CommandTag{}); err != nil {
 		return nil, err
 	}
 	description := *prepared
@@ -213,9 +213,9 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return &description, nil
 }
 
-// LargeObjects fails the operation, because pgx's large objects would use the connection at any time.
+// LargeObjects fails the function, because pgx's large objects would use the connection at any time.
 func (t *tx) LargeObjects() pgx.LargeObjects {
-	t.o.bar(errLargeObjects)
+	t.h.bar(errLargeObjects)
 	return closedTx.LargeObjects()
 }
 
@@ -229,22 +229,22 @@ func failed(err error) pgx.BatchResults { return pgx.FailedBatchResults(&pgx.Bat
 
 type rewriter struct {
 	pgx.QueryRewriter
-	o *Operation
+	h *Handle
 }
 
 func (r rewriter) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, args []any) (string, []any, error) {
 	sql, args, err := r.QueryRewriter.RewriteQuery(ctx, nil, sql, args)
-	return sql, args, cmp.Or(err, r.o.noteText(sql))
+	return sql, args, cmp.Or(err, r.h.noteText(sql))
 }
 
 // hideFromRewriters stops at the first argument: pgx calls a rewriter only among the options before it.
-func (o *Operation) hideFromRewriters(args []any) []any {
+func (h *Handle) hideFromRewriters(args []any) []any {
 	for i, arg := range args {
 		switch arg := arg.(type) {
 		case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
 		case pgx.QueryRewriter:
 			args = slices.Clone(args)
-			args[i] = rewriter{arg, o}
+			args[i] = rewriter{arg, h}
 		default:
 			return args
 		}
