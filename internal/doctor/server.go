@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/internal/oneline"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -79,7 +80,7 @@ func checkMigrations(ctx context.Context, s *target) ([]Finding, error) {
 	}
 	var was, is string
 	err = d.read(ctx, func(tx pgx.Tx) (err error) {
-		was, is, err = postgres.RenamedSchema(ctx, tx, d.Schema)
+		was, is, err = record.RenamedSchema(ctx, tx, d.Schema)
 		return err
 	})
 	switch {

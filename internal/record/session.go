@@ -88,3 +88,18 @@ func (e *HiddenRowsError) Error() string {
 	return fmt.Sprintf("row-level security would hide rows of the record: %s; as the owner of the schema run \"alter table ... disable row level security\" for each of Fencekit's tables (fencectl doctor lists them), "+
 		"and see whether an event trigger of the database turns it on", e.Text)
 }
+
+// RenamedSchema returns the old and the new name of a schema that was renamed after it was migrated, so that its
+// functions don't work. schema is either. If it was not renamed, both are empty.
+func RenamedSchema(ctx context.Context, tx pgx.Tx, schema string) (was, is string, err error) {
+	err = tx.QueryRow(ctx, `
+		select s.was, s.is from (
+			select n.nspname as is, replace(substring(p.prosrc from '"((?:[^"]|"")+)"[.]resource'), '""', '"') as was
+			  from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace where p.proname = 'begin_check') s
+		 where s.was <> s.is and (s.is = $1 or s.was = $1 and not exists (select from pg_catalog.pg_namespace where nspname = $1))
+		 order by s.is limit 1`, pgx.QueryExecModeExec, schema).Scan(&was, &is)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return was, is, err
+}

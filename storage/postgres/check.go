@@ -17,7 +17,6 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
@@ -36,7 +35,7 @@ type serverFacts struct {
 // readServer closes connections to standbys: the next one may reach the primary.
 func readServer(ctx context.Context, pool *pgxpool.Pool) (f serverFacts, err error) {
 	for range tries {
-		conn, err := failure.Acquire(ctx, pool)
+		conn, err := acquireConn(ctx, pool)
 		if err != nil {
 			return f, err
 		}
@@ -114,7 +113,7 @@ func (f serverFacts) check(prepared bool) error {
 	case f.version < MinVersion*10000:
 		return fmt.Errorf("%w: it is PostgreSQL %s, and %d is the oldest that works", notReady(Unsupported), f.versionText, MinVersion)
 	case f.recovery:
-		return &TransientError{failure.ErrStandby} // until a failover has ended, or the DSN names the primary
+		return &TransientError{errStandby} // until a failover has ended, or the DSN names the primary
 	case f.prepared > 0 && !prepared:
 		return fmt.Errorf("%w: max_prepared_transactions is %d: a prepared transaction would escape the fence's eviction; set it to 0, or set Config.AllowPreparedTransactions if no guarded code uses PREPARE TRANSACTION",
 			notReady(Unsupported), f.prepared)
@@ -166,25 +165,10 @@ func (s *Store) CheckEpoch(ctx context.Context, epoch int64) error {
 	return r
 }
 
-// RenamedSchema returns the old and the new name of a schema that was renamed after it was migrated, so that its
-// functions don't work. schema is either. If it was not renamed, both are empty.
-func RenamedSchema(ctx context.Context, tx pgx.Tx, schema string) (was, is string, err error) {
-	err = tx.QueryRow(ctx, `
-		select s.was, s.is from (
-			select n.nspname as is, replace(substring(p.prosrc from '"((?:[^"]|"")+)"[.]resource'), '""', '"') as was
-			  from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace where p.proname = 'begin_check') s
-		 where s.was <> s.is and (s.is = $1 or s.was = $1 and not exists (select from pg_catalog.pg_namespace where nspname = $1))
-		 order by s.is limit 1`, pgx.QueryExecModeExec, schema).Scan(&was, &is)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = nil
-	}
-	return was, is, err
-}
-
 func checkRenamed(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	var was, is string
 	err := record.ReadTx(ctx, pool, "", func(tx pgx.Tx) (err error) {
-		was, is, err = RenamedSchema(ctx, tx, schema)
+		was, is, err = record.RenamedSchema(ctx, tx, schema)
 		return err
 	})
 	switch {
@@ -336,7 +320,7 @@ func (s *Store) SetShard(ctx context.Context) error {
 	})
 	switch {
 	case err != nil && sqlstate.Of(err) != sqlstate.NoRights:
-		return fmt.Errorf("postgres: setting the shard: %w", failure.Named(err))
+		return fmt.Errorf("postgres: setting the shard: %w", namedError(err))
 	case set:
 		return nil
 	}

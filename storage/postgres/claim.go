@@ -16,7 +16,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
@@ -51,7 +50,7 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 		}
 		break
 	}
-	return nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(inOrder), err), false, storage.StageClaim, inOrder...)
+	return nil, s.explain(ctx, failedAt("claim of "+namesOf(inOrder), err), false, storage.StageClaim, inOrder...)
 }
 
 // Look implements storage.Store.
@@ -63,7 +62,7 @@ func (s *Store) Look(ctx context.Context, seen ...storage.Claim) ([]storage.Clai
 	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.look, a.names, a.seqs, a.txs), "")
 	switch {
 	case err != nil:
-		return nil, s.named(failure.FailedAt("look at "+namesOf(seen), err))
+		return nil, s.named(failedAt("look at "+namesOf(seen), err))
 	case len(answer.Rows) != len(seen):
 		return nil, nil
 	}
@@ -142,7 +141,7 @@ func (s *Store) BeginOwn(caller context.Context, limit time.Duration, seen ...st
 			return nil, nil, storage.ErrBusy
 		}
 	}
-	return nil, nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(seen), failure.Asked(err)), false, storage.StageClaim, seen...)
+	return nil, nil, s.explain(ctx, failedAt("claim of "+namesOf(seen), askedError(err)), false, storage.StageClaim, seen...)
 }
 
 // patience is how many milliseconds a statement of BeginOwn may take: half of what ctx leaves, so that there is time
@@ -153,9 +152,9 @@ func (s *Store) patience(ctx context.Context) int64 {
 }
 
 func (s *Store) beginOwn(ctx context.Context, seen []storage.Claim) (*txn, error) {
-	conn, err := failure.Acquire(ctx, s.pool)
+	conn, err := acquireConn(ctx, s.pool)
 	if err != nil {
-		return nil, failure.FailedAt("begin", err)
+		return nil, failedAt("begin", err)
 	}
 	t := &txn{store: s, conn: conn, own: seen, id: newTxID()}
 	t.wait = max(1, min(s.patience(ctx), ms(s.cfg.times.Fence))/int64(len(seen)))

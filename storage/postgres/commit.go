@@ -16,7 +16,6 @@ import (
 
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
 )
@@ -97,7 +96,7 @@ func (t *txn) inDoubt(ctx context.Context, err error) error {
 		}
 	}
 	if wire.Limit(err) != "" {
-		err = failure.Named(err)
+		err = namedError(err)
 	}
 	return &storage.InDoubtError{InDoubt: doubt, Err: err}
 }
@@ -365,7 +364,7 @@ func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	t.Rollback(ctx)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%w: %w", errUnchecked, failure.Reached(err))
+		err = fmt.Errorf("%w: %w", errUnchecked, poolerError(err))
 	case moved && t.claims[0].Looked:
 		err = storage.ErrMoved
 	default:
@@ -399,7 +398,7 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	return false, ErrPruned // mutant: resolve-guesses-what-was-pruned
 }
 
-// recordLost records a rejection (G5) if a higher grant has claimed: then the lost answer to COMMIT was one, or
+// recordLost records a rejection if a higher grant has claimed: then the lost answer to COMMIT was one, or
 // would have been.
 func (s *Store) recordLost(ctx context.Context, claim storage.Claim) {
 	if rejected := s.currentRejection(ctx, claim); rejected != nil && rejected.Reason == storage.ReasonStale {

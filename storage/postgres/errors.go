@@ -15,25 +15,29 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
 )
 
 // ErrNotReady means that an operator has to act first. See NotReadyError.
-var ErrNotReady = failure.ErrNotReady
+var ErrNotReady = errors.New("postgres: database is not ready")
 
 // NotReadyError says what an operator has to fix, and how. It is ErrNotReady.
-type NotReadyError = failure.NotReadyError
+type NotReadyError struct{ Reason NotReadyReason }
+
+func (e *NotReadyError) Error() string { return "postgres: " + string(e.Reason) }
+
+// Is reports whether target is ErrNotReady.
+func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
 
 // NotReadyReason says what has to be fixed.
-type NotReadyReason = failure.NotReadyReason
+type NotReadyReason string
 
 const (
 	// NotMigrated: the schema is missing or older than this code needs.
 	NotMigrated NotReadyReason = "schema is not up to date"
 	// Unsupported: the server's version or a setting is not supported.
-	Unsupported = failure.Unsupported
+	Unsupported NotReadyReason = "server is not supported"
 	// MissingRights: the role lacks rights.
 	MissingRights NotReadyReason = "rights are missing"
 	// FenceBehind: a fence is behind its history, as after a partial restore. The message has the statement that
@@ -71,8 +75,8 @@ func (e *TransientError) Retryable() bool { return true }
 var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
 
 func asked(what string, err error) error {
-	err = fmt.Errorf("postgres: can't %s: %w", what, failure.Asked(failure.Named(err)))
-	if failure.Away(err) {
+	err = fmt.Errorf("postgres: can't %s: %w", what, askedError(namedError(err)))
+	if isAway(err) {
 		return &TransientError{err}
 	}
 	return err
@@ -144,7 +148,7 @@ func (s *Store) named(err error) error {
 	if !errors.As(err, &pgErr) {
 		return err
 	}
-	err = s.nameCode(failure.Named(err), pgErr)
+	err = s.nameCode(namedError(err), pgErr)
 	if transient(pgErr) {
 		return &TransientError{err}
 	}
@@ -182,7 +186,7 @@ func transient(pgErr *pgconn.PgError) bool {
 	case sqlstate.NoStatement, sqlstate.StatementExists:
 		return true // something else used the connection; pgx prepares anew after an error
 	}
-	return replanned(pgErr) || failure.Away(pgErr)
+	return replanned(pgErr) || isAway(pgErr)
 }
 
 // replanned reports whether a table has changed, and with it the result types of a prepared statement.

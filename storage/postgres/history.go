@@ -17,7 +17,6 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 )
 
 func (s *Store) Entries(ctx context.Context, resource string, after int64, limit int) ([]storage.Entry, error) {
@@ -35,7 +34,7 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 		return e, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: history of %s: %w", resource, failure.Named(err))
+		return nil, fmt.Errorf("postgres: history of %s: %w", resource, namedError(err))
 	}
 	return entries, nil
 }
@@ -55,7 +54,7 @@ func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]s
 		return r, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: rejections of %s: %w", resource, failure.Named(err))
+		return nil, fmt.Errorf("postgres: rejections of %s: %w", resource, namedError(err))
 	}
 	return records, nil
 }
@@ -96,7 +95,7 @@ func (t *txn) Recall(ctx context.Context, key storage.OnceKey) (result []byte, f
 		err = errLacksResult
 	}
 	if err != nil {
-		return nil, false, nil, t.fail(ctx, storage.StageBegin, failure.FailedAt("reading what was kept", t.cause(ctx, err)))
+		return nil, false, nil, t.fail(ctx, storage.StageBegin, failedAt("reading what was kept", t.cause(ctx, err)))
 	}
 	var rows [][]string
 	for _, row := range answer[0].Rows {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/record"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
@@ -94,7 +93,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migratio
 	for _, m := range migrations {
 		done, err := migrateOne(ctx, pool, schema, m)
 		if err != nil {
-			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, nameMigrator(failure.Named(err), schema))
+			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, nameMigrator(namedError(err), schema))
 		}
 		if done {
 			applied = append(applied, m)
@@ -180,7 +179,7 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 		return err
 	})
 	if err != nil && !isMissing(err) {
-		return nil, fmt.Errorf("postgres: reading migrations: %w", failure.Named(err))
+		return nil, fmt.Errorf("postgres: reading migrations: %w", namedError(err))
 	}
 	return migrations, nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/internal/wire"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
@@ -43,7 +42,7 @@ func preparedOn(conn *pgx.Conn) preparedStatements {
 // preparedName is different for each SQL, since a pooler may exchange connections.
 func preparedName(sql string) string {
 	digest := sha256.Sum256([]byte(sql))
-	return failure.PreparedPrefix + hex.EncodeToString(digest[:24])
+	return preparedPrefix + hex.EncodeToString(digest[:24])
 }
 
 func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {

@@ -12,7 +12,6 @@ import (
 	"github.com/fencekit/fencekit/internal/callback"
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
 )
@@ -86,7 +85,7 @@ func (t *txn) deliver(ctx context.Context, end func() string, last ...wire.State
 			if undone := t.beginAnew(ctx); undone != nil {
 				return ahead, answer, result, err
 			}
-		case n < tries && ctx.Err() == nil && len(answer.Ahead) < ahead.head && (failure.Away(err) || t.own != nil && failure.Broke(err)): // a claim goes out alone
+		case n < tries && ctx.Err() == nil && len(answer.Ahead) < ahead.head && (isAway(err) || t.own != nil && isBroken(err)): // a claim goes out alone
 			if _, err := t.reconnect(ctx, atOnce); err != nil {
 				return nil, nil, wire.Aborted, err
 			}
@@ -299,7 +298,7 @@ func (q *sentBatches) explain(err error) (storage.Stage, error) {
 	case !errors.As(err, &failed):
 		return storage.StageSeal, fmt.Errorf("postgres: commit: %w", err)
 	case failed.Number < q.head:
-		return storage.StageBegin, failure.FailedAt("begin", failure.Reached(failed.Err))
+		return storage.StageBegin, failedAt("begin", poolerError(failed.Err))
 	case failed.Number >= q.length() && q.length() < len(q.sent):
 		return storage.StageCheck, fmt.Errorf("postgres: commit: %w", failed.Err)
 	case failed.Number >= q.length():

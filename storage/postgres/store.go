@@ -18,7 +18,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
@@ -103,7 +102,7 @@ func (s *Store) transact(ctx context.Context, sql, after string) (a *wire.Answer
 }
 
 func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.Answer, again bool, err error) {
-	conn, err := failure.Acquire(ctx, s.pool)
+	conn, err := acquireConn(ctx, s.pool)
 	if err != nil {
 		return nil, false, err
 	}
@@ -113,11 +112,11 @@ func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.An
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return a, false, err
-	case failure.Away(err):
+	case isAway(err):
 		wire.CloseNow(pg)
 		return a, true, err
 	}
-	return a, !a.Whole() && failure.Broke(err), failure.Asked(err)
+	return a, !a.Whole() && isBroken(err), askedError(err)
 }
 
 // transactSQL lifts the session's statement_timeout, which may be shorter than the wait for a lock, after which a

@@ -17,7 +17,6 @@ import (
 
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
 )
@@ -83,9 +82,9 @@ func (s *Store) begin(ctx context.Context, t *txn, claims []storage.Claim) (stor
 	if err := storage.CheckClaims(claims); err != nil {
 		return nil, err
 	}
-	conn, err := failure.Acquire(ctx, s.pool)
+	conn, err := acquireConn(ctx, s.pool)
 	if err != nil {
-		return nil, s.named(failure.FailedAt("begin", err))
+		return nil, s.named(failedAt("begin", err))
 	}
 	t.store, t.conn, t.claims, t.id = s, conn, claims, newTxID()
 	return t, nil
@@ -209,7 +208,7 @@ func (t *txn) reconnect(ctx context.Context, change func(func()) error) (*pgxpoo
 	}
 	wire.CloseNow(old.Conn().PgConn())
 	old.Release()
-	conn, err := failure.Acquire(ctx, t.store.pool)
+	conn, err := acquireConn(ctx, t.store.pool)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +255,7 @@ func (t *txn) cause(ctx context.Context, err error) error {
 // claim's eviction may have the lock.
 func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
-	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && failure.Broke(err)
+	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && isBroken(err)
 	status := t.rollback(ctx)
 	switch {
 	case t.committed:

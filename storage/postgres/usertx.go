@@ -11,7 +11,6 @@ import (
 
 	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 	"github.com/fencekit/fencekit/storage/postgres/internal/usertx"
@@ -205,7 +204,7 @@ func (u *userTx) headFailed(ctx context.Context, n int, err error) error {
 	if ctx.Err() != nil || errors.Is(err, storage.ErrStoreUnavailable) {
 		step = "begin, or the statement sent with it"
 	}
-	u.beginErr = failure.FailedAt(step, failure.Reached(err))
+	u.beginErr = failedAt(step, poolerError(err))
 	return u.beginErr
 }
 
@@ -213,7 +212,7 @@ var errNoID = errors.New("the answer lacks the id of the transaction: a pooler i
 
 // unusable reports whether the server is away or closed the connection, perhaps while that was in the pool.
 func (u *userTx) unusable(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && !errors.Is(err, storage.ErrStoreUnavailable) && (u.Conn.IsClosed() && wire.Limit(err) == "" || failure.Away(err))
+	return err != nil && ctx.Err() == nil && !errors.Is(err, storage.ErrStoreUnavailable) && (u.Conn.IsClosed() && wire.Limit(err) == "" || isAway(err))
 }
 
 // Begin implements usertx.Beginner. If the server has closed the connection, it tries another one.
@@ -238,9 +237,9 @@ func (u *userTx) Begin(ctx context.Context) error {
 		unusable := u.unusable(ctx, err)
 		if !unusable || n == tries {
 			if unusable && sqlstate.Of(err) == "" {
-				err = failure.Lost(err)
+				err = lostServer(err)
 			}
-			u.beginErr = failure.FailedAt("begin", failure.Reached(err))
+			u.beginErr = failedAt("begin", poolerError(err))
 			return u.beginErr
 		}
 		wire.CloseNow(u.Conn.PgConn())

@@ -1,5 +1,4 @@
-// Package failure says what an error of the server, a pooler or the network means for the store, and what to do about it.
-package failure
+package postgres
 
 import (
 	"context"
@@ -21,31 +20,17 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-var ErrNotReady = errors.New("postgres: database is not ready")
+var errStandby = fmt.Errorf("%w: it is a standby (in recovery); connect to the primary, as with target_session_attrs=read-write", &NotReadyError{Unsupported})
 
-type NotReadyError struct{ Reason NotReadyReason }
+const preparedPrefix = "fencekit_"
 
-func (e *NotReadyError) Error() string { return "postgres: " + string(e.Reason) }
-
-func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
-
-// NotReadyReason says what has to be fixed. Package postgres has more.
-type NotReadyReason string
-
-// Unsupported: the server's version or a setting is not supported.
-const Unsupported NotReadyReason = "server is not supported"
-
-var ErrStandby = fmt.Errorf("%w: it is a standby (in recovery); connect to the primary, as with target_session_attrs=read-write", &NotReadyError{Unsupported})
-
-const PreparedPrefix = "fencekit_"
-
-func Named(err error) error {
+func namedError(err error) error {
 	state := sqlstate.Of(err)
 	switch {
 	case err == nil:
 		return nil
 	case inRecovery(err):
-		return fmt.Errorf("%w: %w", ErrStandby, err)
+		return fmt.Errorf("%w: %w", errStandby, err)
 	case wire.Limit(err) != "" && !errors.As(err, new(*limitError)):
 		return &limitError{err}
 	case err.Error() == "closed pool": // the pool has no other sign
@@ -53,7 +38,7 @@ func Named(err error) error {
 	case state != sqlstate.NoStatement && state != sqlstate.StatementExists:
 		return err
 	}
-	if text := err.Error(); !strings.Contains(text, "stmtcache_") && !strings.Contains(text, PreparedPrefix) {
+	if text := err.Error(); !strings.Contains(text, "stmtcache_") && !strings.Contains(text, preparedPrefix) {
 		return err
 	}
 	return fmt.Errorf("%w: the connection's prepared statements are not those that were made: a pooler in transaction mode changes the server connection (put default_query_exec_mode=exec into the DSN), or SQL such as DISCARD ALL has removed them: %w",
@@ -67,14 +52,14 @@ func (e *limitError) Error() string   { return e.error.Error() + " (" + wire.Lim
 func (e *limitError) Unwrap() error   { return e.error }
 func (e *limitError) Retryable() bool { return false }
 
-// Broke reports whether err, with which a connection ended, is no more than a sign that it was lost: an error of the
+// isBroken reports whether err, with which a connection ended, is no more than a sign that it was lost: an error of the
 // network, or whatever a pooler says that is none of its limits. What the server says itself, it says for a reason.
-func Broke(err error) bool {
+func isBroken(err error) bool {
 	return !wire.FromServer(err) && wire.Limit(err) == "" && !errors.Is(err, storage.ErrStoreUnavailable)
 }
 
-// Away reports whether the server does no work here. Then nothing of the message takes effect.
-func Away(err error) bool { return sqlstate.Ended(sqlstate.Of(err)) || inRecovery(err) }
+// isAway reports whether the server does no work here. Then nothing of the message takes effect.
+func isAway(err error) bool { return sqlstate.Ended(sqlstate.Of(err)) || inRecovery(err) }
 
 // inRecovery reports whether the server is a standby. It looks at names of the server's functions, since texts are
 // translated.
@@ -96,30 +81,30 @@ func inRecovery(err error) bool {
 	return false
 }
 
-// Reached turns a pooler's error into storage.ErrStoreUnavailable.
-func Reached(err error) error {
+// poolerError turns a pooler's error into storage.ErrStoreUnavailable.
+func poolerError(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
 	case !errors.As(err, &pgErr) || wire.FromServer(err):
 		return err
 	case wire.Limit(err) != "":
-		return Named(err)
+		return namedError(err)
 	case strings.Contains(pgErr.Message, "statement pooling"):
 		return fmt.Errorf("%w: a pooler in statement mode has no transactions; set pool_mode to transaction or session: %w", &NotReadyError{Unsupported}, err)
 	}
 	return unavailable(err)
 }
 
-// Asked is Reached for a question that changes nothing, and also turns an error of the network into
+// askedError is poolerError for a question that changes nothing, and also turns an error of the network into
 // storage.ErrStoreUnavailable.
-func Asked(err error) error {
+func askedError(err error) error {
 	if sqlstate.Of(err) == "" && isNetwork(err) && !errors.Is(err, context.DeadlineExceeded) {
-		return Lost(err)
+		return lostServer(err)
 	}
-	return Reached(err)
+	return poolerError(err)
 }
 
-func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+func acquireConn(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &noConnectionError{err: err}
 	}
@@ -134,7 +119,7 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	case isNetwork(err), sqlstate.Of(err) != "":
 		return nil, unavailable(err)
 	}
-	return nil, &noConnectionError{err: Named(err)}
+	return nil, &noConnectionError{err: namedError(err)}
 }
 
 func awaited(stat *pgxpool.Stat, silent bool) string {
@@ -158,8 +143,8 @@ func (e *noConnectionError) Error() string {
 
 func (e *noConnectionError) Unwrap() error { return e.err }
 
-// FailedAt adds the step, unless there was no connection: then guard adds it.
-func FailedAt(step string, err error) error {
+// failedAt adds the step, unless there was no connection: then guard adds it.
+func failedAt(step string, err error) error {
 	if errors.Is(err, storage.ErrStoreUnavailable) || errors.As(err, new(*noConnectionError)) {
 		return err
 	}
@@ -182,8 +167,8 @@ type lastingError struct{ unavailableError }
 
 func (e *lastingError) Retryable() bool { return false }
 
-// Lost is for several connections that broke, one after the other.
-func Lost(err error) error { return &unavailableError{err, checkServer} }
+// lostServer is for several connections that broke, one after the other.
+func lostServer(err error) error { return &unavailableError{err, checkServer} }
 
 const (
 	checkServer = "check host and port in the DSN, and that the server runs there and can be reached from here"
