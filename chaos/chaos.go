@@ -20,71 +20,88 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/suite"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
 
-// Workload is guarded code under test, with the data that it works on. It is a value without
-// state: its methods are called in different processes.
-//
-//	Name() string        // unique in its binary
-//	Resources() []string // that operations use, at least one
-//	Prepare(ctx context.Context, db *pgxpool.Pool) error           // makes tables and data
-//	Operate(ctx context.Context, env *chaos.Env, op chaos.Op) error // does one operation
-//	Check(ctx context.Context, db *pgxpool.Pool) error             // its error says what is wrong with the data at the end
-//
-// Operate is called in worker processes, from several goroutines. It returns nil if the operation
-// took effect, an error that is guard.ErrUnknownOutcome if that is unknown, and any other error if
-// it had no effect and never will: guard.Do returns just these. If it panics the run is violated. It
-// has to return when ctx ends, which is after a minute.
-type Workload = worker.Workload
-
-// Op is one operation that a run asks for: ID, Resource, and Rand, a source of its random
-// decisions.
-type Op = worker.Op
-
-// Env is what an operation works with, in its worker process: Fencekit's Guard and Locker, which are
-// nil in a control; a Pool for use outside of guarded transactions; Do and Hold, which run work under
-// Fencekit or the run's control; and Point, by which it says that it has reached a point.
-type Env = worker.Env
-
-// PointRead is the point at which an operation has read, and not yet written. A Workload
-// reports it by Env.Point; a run may pause or kill the worker process there.
-const PointRead = worker.PointRead
-
-// Work is what is done in one transaction of Env.Do and Hold. tokens has the token of each
-// resource; a control without tokens leaves it empty.
-type Work = worker.Work
-
-// Transact runs work in a transaction.
-type Transact = worker.Transact
-
-// ErrConfig: a Config is invalid, or the binary doesn't call this package as it must.
-var ErrConfig = worker.ErrConfig
-
-// ErrWorkload: a run was not possible because of the Workload: its Prepare failed, or its
-// Operate can't run under a control.
-var ErrWorkload = worker.ErrWorkload
-
 // Verdict is the result of a run or of a suite.
-type Verdict = check.Verdict
+type Verdict string
 
 // The verdicts.
 const (
-	Pass         = check.Pass         // every property held, and what the scenario requires happened
-	Violated     = check.Violated     // a property was violated
-	Inconclusive = check.Inconclusive // nothing was violated, and nothing is proved
+	Pass         Verdict = "pass"         // every property held, and what the scenario requires happened
+	Violated     Verdict = "violated"     // a property was violated
+	Inconclusive Verdict = "inconclusive" // nothing was violated, and nothing is proved
 )
 
 // Fenced is the group of runs under Fencekit. The others are controls.
 const Fenced = check.Fenced
 
-// Suite is several runs, Runs, and their common Verdict, for a Reason in one sentence.
-type Suite = check.Suite
+var (
+	// ErrConfig: a Config is invalid, or the binary doesn't call this package as it must.
+	ErrConfig = worker.ErrConfig
+	// ErrWorkload: a run was not possible because of the Workload: its Prepare failed, or its Operate can't run under
+	// a control.
+	ErrWorkload = worker.ErrWorkload
+	// ErrEnvironment: a run was not possible because a server could not be started or a fault could not be reverted.
+	// It says nothing about the code under test.
+	ErrEnvironment = suite.ErrEnvironment
+)
 
-// Result is one run of a Scenario by one Group, with a Seed: its Verdict and Reason, what the
-// Workload's Check said (Failed), what else was wrong with the code under test (Wrong), the
-// Findings of each property, and Counts.
-type Result = check.Run
+// Suite is several runs.
+type Suite struct {
+	Runs    []Result
+	Verdict Verdict
+	Reason  string // of the Verdict: one sentence, with figures
+}
+
+// Result is one run of a scenario. It is made before the run: fields after Faults are set when that has ended.
+type Result struct {
+	Scenario string
+	Group    string // Fenced, or the name of a control
+	Seed     uint64
+	Faults   bool // false: the same without faults
+
+	Took     time.Duration
+	Dir      string // of the run's files, below Config.Dir
+	Verdict  Verdict
+	Reason   string // of the Verdict, one sentence
+	Failed   string // the error of the Workload's Check; empty if none
+	Wrong    string // what else was wrong with the code under test, such as that it hung; empty if nothing
+	Findings []Finding
+
+	Operations int // that were called
+	Unknown    int // of these: whose outcome stayed unknown
+	Rejections int // of stale grants, by the database
+	Injected   int // faults
+
+	name string
+}
+
+// String names the run, as "pauses, etcd-mutex, seed 7, without faults".
+func (r Result) String() string { return r.name }
+
+// Finding is what a run showed of one property.
+type Finding struct {
+	Property string   // as "I3", or "workload"; README.md has a table
+	Title    string   // what it says, in a few words
+	Status   string   // "held", "violated", "unchecked" if the check lacks something that it needs, or "irrelevant"
+	Detail   string   // with figures: what was checked, or what is wrong
+	Examples []string // counterexamples, the first few
+}
+
+func resultOf(r *check.Run) Result {
+	var findings []Finding
+	for _, f := range r.Findings {
+		findings = append(findings, Finding{f.Property, f.Title, string(f.Status), f.Detail, f.Examples})
+	}
+	return Result{
+		Scenario: r.Scenario, Group: r.Group, Seed: r.Seed, Faults: r.Faults, Took: r.Took, Dir: r.Dir,
+		Verdict: Verdict(r.Verdict), Reason: r.Reason, Failed: r.Failed, Wrong: r.Wrong, Findings: findings,
+		Operations: r.Counts.Operations, Unknown: r.Counts.Unknown, Rejections: r.Counts.Rejections, Injected: r.Counts.Faults,
+		name: r.String(),
+	}
+}
 
 // Config says what to run. The zero value of each field means its default.
 type Config struct {
@@ -118,18 +135,40 @@ type Config struct {
 
 // Progress is how far a suite is.
 type Progress struct {
-	Run   *Result // that begins or has ended
-	Ended bool    // Run has ended, and its Verdict is known
-	Done  int     // number of runs that have ended
-	Total int     // number of runs in all; with a Duration those with the first seed, which are all done
+	Run   Result // that begins or has ended
+	Ended bool   // Run has ended, and its Verdict is known
+	Done  int    // number of runs that have ended
+	Total int    // number of runs in all; with a Duration those with the first seed, which are all done
 }
 
 // Run does the runs that cfg asks for, and returns them with their common verdict. When it
 // returns, cfg.Dir has everything, even if it fails. It fails with ErrConfig if cfg is invalid, with ErrWorkload or ErrEnvironment if
 // a run was not possible, and with the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (*Suite, error) {
+	judged, err := run(ctx, cfg)
+	if judged == nil {
+		return nil, err
+	}
+	s := &Suite{Verdict: Verdict(judged.Verdict), Reason: judged.Reason}
+	for i := range judged.Runs {
+		s.Runs = append(s.Runs, resultOf(&judged.Runs[i]))
+	}
+	return s, err
+}
+
+func run(ctx context.Context, cfg Config) (*check.Suite, error) {
 	if err := isRegistered(cfg.Workload); err != nil {
 		return nil, err
 	}
-	return run(ctx, cfg)
+	c := suite.Config{
+		Scenarios: cfg.Scenarios, Groups: cfg.Groups, Seed: cfg.Seed, Seeds: cfg.Seeds, Duration: cfg.Duration,
+		ScriptSeeds: cfg.ScriptSeeds, Dir: cfg.Dir, Parallel: cfg.Parallel,
+	}
+	if cfg.Workload != nil {
+		c.Workload = adapter{cfg.Workload}
+	}
+	if cfg.Progress != nil {
+		c.Progress = func(p suite.Progress) { cfg.Progress(Progress{resultOf(p.Run), p.Ended, p.Done, p.Total}) }
+	}
+	return suite.Run(ctx, c)
 }

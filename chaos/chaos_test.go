@@ -6,8 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-
-	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -41,7 +39,7 @@ type namesake struct{ named }
 func register(t *testing.T, workloads ...Workload) {
 	before := registered
 	if registered = nil; workloads != nil {
-		registered = append([]Workload{worker.Stock{}}, workloads...)
+		registered = withStock(workloads)
 	}
 	t.Cleanup(func() { registered = before })
 }

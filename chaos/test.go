@@ -35,7 +35,7 @@ func Test(t *testing.T, cfg Config) {
 			}
 		}
 	}
-	suite, err := Run(t.Context(), cfg)
+	suite, err := run(t.Context(), cfg)
 	if suite != nil {
 		t.Cleanup(func() {
 			if !own || t.Failed() {
@@ -60,14 +60,14 @@ func Test(t *testing.T, cfg Config) {
 	}
 }
 
-func judged(t *testing.T, r *Result) {
+func judged(t *testing.T, r *check.Run) {
 	t.Logf("%s: %s; %+v", r.Verdict, r.Reason, r.Counts)
 	for _, text := range complaints(r) {
 		t.Error(text)
 	}
 }
 
-func complaints(r *Result) (all []string) {
+func complaints(r *check.Run) (all []string) {
 	for _, f := range r.Findings {
 		if f.Status == check.Held || f.Status == check.Irrelevant {
 			continue
@@ -95,14 +95,30 @@ func ownDir(t *testing.T) string {
 }
 
 // registered are the workloads that worker processes of this binary can run; nil before Reexec.
-var registered []Workload
+var registered []worker.Workload
 
 // Reexec must be the first call of every main() whose binary runs chaos, with all the
 // workloads that it runs beside the built-in one. In a child that was started as a worker
 // it runs that and never returns.
 func Reexec(workloads ...Workload) {
-	registered = append([]Workload{worker.Stock{}}, workloads...)
+	registered = withStock(workloads)
 	worker.Reexec(registered...)
+}
+
+func withStock(workloads []Workload) []worker.Workload {
+	all := []worker.Workload{worker.Stock{}}
+	for _, w := range workloads {
+		all = append(all, adapter{w})
+	}
+	return all
+}
+
+// typeOf is the type of a user's workload, or of the built-in one.
+func typeOf(w worker.Workload) reflect.Type {
+	if a, ok := w.(adapter); ok {
+		return reflect.TypeOf(a.Workload)
+	}
+	return reflect.TypeOf(w)
 }
 
 // Main is a package's whole TestMain: it calls Reexec, runs the tests, and never returns. It
@@ -116,10 +132,10 @@ func isRegistered(w Workload) error {
 	if registered == nil {
 		return fmt.Errorf("%w: call chaos.Main in TestMain, or chaos.Reexec first in main: worker processes are this binary itself", ErrConfig)
 	}
-	byName := map[string]Workload{}
+	byName := map[string]worker.Workload{}
 	for _, w := range registered {
 		if other := byName[w.Name()]; other != nil {
-			return fmt.Errorf("%w: %T and %T are both named %q: worker processes find a workload by its name", ErrConfig, other, w, w.Name())
+			return fmt.Errorf("%w: %v and %v are both named %q: worker processes find a workload by its name", ErrConfig, typeOf(other), typeOf(w), w.Name())
 		}
 		byName[w.Name()] = w
 	}
@@ -129,8 +145,8 @@ func isRegistered(w Workload) error {
 	switch known := byName[w.Name()]; {
 	case known == nil:
 		return fmt.Errorf("%w: this binary has no workload %q: give it to chaos.Main or chaos.Reexec", ErrConfig, w.Name())
-	case reflect.TypeOf(known) != reflect.TypeOf(w):
-		return fmt.Errorf("%w: workload %q is %T here, and was %T for chaos.Main or chaos.Reexec: give both the same", ErrConfig, w.Name(), w, known)
+	case typeOf(known) != reflect.TypeOf(w):
+		return fmt.Errorf("%w: workload %q is %T here, and was %v for chaos.Main or chaos.Reexec: give both the same", ErrConfig, w.Name(), w, typeOf(known))
 	case w.Name() == "":
 		return fmt.Errorf("%w: the Name of %T is empty", ErrConfig, w)
 	case len(w.Resources()) == 0:

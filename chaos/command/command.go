@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/run"
+	"github.com/fencekit/fencekit/chaos/internal/suite"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/internal/cli"
 )
@@ -52,7 +53,7 @@ that run them (Fencekit and its controls).`,
 }
 
 func newRun() *cobra.Command {
-	c := &chaos.Config{}
+	c := &suite.Config{}
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Run scenarios, and judge them",
@@ -86,7 +87,7 @@ Exit codes:
 	return cmd
 }
 
-func validate(cmd *cobra.Command, c *chaos.Config) error {
+func validate(cmd *cobra.Command, c *suite.Config) error {
 	switch changed := cmd.Flags().Changed; {
 	case changed("duration") && changed("seeds"):
 		return cli.UsageErrorf("--duration and --seeds exclude each other")
@@ -96,59 +97,59 @@ func validate(cmd *cobra.Command, c *chaos.Config) error {
 	return nil
 }
 
-func runSuite(cmd *cobra.Command, c *chaos.Config) error {
+func runSuite(cmd *cobra.Command, c *suite.Config) error {
 	if err := validate(cmd, c); err != nil {
 		return err
 	}
 	stderr := cmd.ErrOrStderr()
 	c.Progress = progress(stderr, c)
-	suite, err := chaos.Run(cmd.Context(), *c)
-	if suite == nil {
+	result, err := suite.Run(cmd.Context(), *c)
+	if result == nil {
 		return runError(err)
 	}
-	rows := make([]runRow, len(suite.Runs))
-	for i, r := range suite.Runs {
+	rows := make([]runRow, len(result.Runs))
+	for i, r := range result.Runs {
 		rows[i] = runRow{r}
 	}
 	if writeErr := cli.Write(cmd, rows); writeErr != nil {
-		return errors.Join(outcome(suite, err), writeErr)
+		return errors.Join(outcome(result, err), writeErr)
 	}
 	fmt.Fprintf(stderr, "The results are in %s\n", c.Dir)
-	if err := outcome(suite, err); err != nil {
+	if err := outcome(result, err); err != nil {
 		return err
 	}
-	fmt.Fprintln(stderr, suite.Reason)
+	fmt.Fprintln(stderr, result.Reason)
 	return nil
 }
 
 // outcome is nil for a suite that passed. A violation stays one, however the suite ended.
-func outcome(suite *chaos.Suite, err error) error {
+func outcome(result *check.Suite, err error) error {
 	switch {
-	case err != nil && suite.Verdict == chaos.Violated:
-		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("%s The suite ended early: %w", suite.Reason, err)}
+	case err != nil && result.Verdict == check.Violated:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("%s The suite ended early: %w", result.Reason, err)}
 	case err != nil:
 		return runError(err)
-	case suite.Verdict == chaos.Violated:
-		return &cli.ExitError{Code: cli.ExitViolated, Err: errors.New(suite.Reason)}
-	case suite.Verdict == chaos.Inconclusive:
-		return &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New(suite.Reason)}
+	case result.Verdict == check.Violated:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: errors.New(result.Reason)}
+	case result.Verdict == check.Inconclusive:
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New(result.Reason)}
 	}
 	return nil
 }
 
 func runError(err error) error {
 	switch {
-	case errors.Is(err, chaos.ErrConfig):
+	case errors.Is(err, worker.ErrConfig):
 		return cli.UsageErrorf("%w", err)
-	case errors.Is(err, chaos.ErrEnvironment):
+	case errors.Is(err, suite.ErrEnvironment):
 		return cli.NotReady(err)
 	}
 	return err
 }
 
-func progress(w io.Writer, c *chaos.Config) func(chaos.Progress) {
+func progress(w io.Writer, c *suite.Config) func(suite.Progress) {
 	begun := false
-	return func(now chaos.Progress) {
+	return func(now suite.Progress) {
 		if !begun {
 			begun = true
 			left := now.Total - now.Done
@@ -167,7 +168,7 @@ func progress(w io.Writer, c *chaos.Config) func(chaos.Progress) {
 }
 
 // runLine is as "run 3 of 12: pass: pauses, fenced, seed 1 (9.8s)".
-func runLine(now chaos.Progress) string {
+func runLine(now suite.Progress) string {
 	r := now.Run
 	done := fmt.Sprintf("%d of %d", now.Done, now.Total)
 	if now.Done > now.Total { // once a Duration alone decides
@@ -177,13 +178,13 @@ func runLine(now chaos.Progress) string {
 	switch {
 	case r.Red():
 		word = "red (broke, as a control must)"
-	case r.Group != chaos.Fenced && r.Verdict == chaos.Pass && r.Faults:
+	case r.Group != check.Fenced && r.Verdict == check.Pass && r.Faults:
 		word = "green (did not break)"
-	case r.Group != chaos.Fenced && r.Verdict == chaos.Pass:
+	case r.Group != check.Fenced && r.Verdict == check.Pass:
 		word = "green (held, as it must without faults)"
 	}
 	line := fmt.Sprintf("run %s: %s: %s (%v)", done, word, r, r.Took.Round(100*time.Millisecond))
-	if r.Verdict != chaos.Pass && !r.Red() {
+	if r.Verdict != check.Pass && !r.Red() {
 		line += ": " + r.Reason
 	}
 	return line
@@ -196,7 +197,7 @@ func (r runRow) Columns() any {
 	c := r.Counts
 	return struct {
 		Run                                                       string
-		Verdict                                                   chaos.Verdict
+		Verdict                                                   check.Verdict
 		Operations, Injected, Rejections, Unknown, Oversold, Lost int
 	}{r.String(), r.Verdict, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost}
 }

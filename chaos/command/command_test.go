@@ -14,6 +14,7 @@ import (
 	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/run"
+	"github.com/fencekit/fencekit/chaos/internal/suite"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/testenv"
@@ -56,9 +57,9 @@ func TestChaosRun_LeavesASuite(t *testing.T) {
 	var rows []check.Run
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &rows))
 	require.Len(t, rows, 3)
-	require.Equal(t, chaos.Pass, rows[0].Verdict)
+	require.Equal(t, check.Pass, rows[0].Verdict)
 	require.Equal(t, "token-compare", rows[1].Group)
-	require.Equal(t, chaos.Violated, rows[1].Verdict)
+	require.Equal(t, check.Violated, rows[1].Verdict)
 
 	got := fencectl(t, "run", "--scenario", "stalled-holder", "--out", dir)
 	require.Equal(t, cli.ExitUsage, got.Code)
@@ -67,15 +68,15 @@ func TestChaosRun_LeavesASuite(t *testing.T) {
 
 // A suite that ends early does not hide that a property was violated.
 func TestOutcome_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
-	for _, ended := range []error{nil, chaos.ErrEnvironment, context.Canceled} {
+	for _, ended := range []error{nil, suite.ErrEnvironment, context.Canceled} {
 		var exit *cli.ExitError
-		require.ErrorAs(t, outcome(&chaos.Suite{Verdict: chaos.Violated}, ended), &exit)
+		require.ErrorAs(t, outcome(&check.Suite{Verdict: check.Violated}, ended), &exit)
 		require.Equal(t, cli.ExitViolated, exit.Code)
 	}
 	var exit *cli.ExitError
-	require.ErrorAs(t, outcome(&chaos.Suite{Verdict: chaos.Pass}, chaos.ErrEnvironment), &exit)
+	require.ErrorAs(t, outcome(&check.Suite{Verdict: check.Pass}, suite.ErrEnvironment), &exit)
 	require.Equal(t, cli.ExitNotReady, exit.Code)
-	require.ErrorIs(t, outcome(&chaos.Suite{Verdict: chaos.Pass}, context.Canceled), context.Canceled)
+	require.ErrorIs(t, outcome(&check.Suite{Verdict: check.Pass}, context.Canceled), context.Canceled)
 }
 
 func TestMain(m *testing.M) {

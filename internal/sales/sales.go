@@ -42,7 +42,7 @@ func Test(t *testing.T, locker func(*pgxpool.Pool) (fence.Locker, error)) {
 	for _, r := range run(true, "pauses", "crashes") {
 		for _, f := range r.Findings {
 			byEtcd := f.Property == "I7" // that tokens are those of its keys
-			require.True(t, byEtcd || f.Status == "held" || f.Status == "irrelevant", "%s: %s: %s %v", &r, f.Property, f.Detail, f.Examples)
+			require.True(t, byEtcd || f.Status == "held" || f.Status == "irrelevant", "%s: %s: %s %v", r, f.Property, f.Detail, f.Examples)
 		}
 	}
 	require.Contains(t, run(false, "pauses")[0].Failed, "were sold")

@@ -1,4 +1,4 @@
-package chaos
+package suite
 
 import (
 	"context"
@@ -9,11 +9,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
+	"github.com/fencekit/fencekit/internal/testenv"
 )
+
+func TestMain(m *testing.M) {
+	worker.Reexec(worker.Stock{})
+	testenv.Main(m)
+}
 
 // twoRuns are the shortest ones.
 func twoRuns(dir string) Config {
-	return Config{Scenarios: []string{"stalled-holder"}, Groups: []string{Fenced}, Seeds: 2, ScriptSeeds: 2, Dir: dir}
+	return Config{Scenarios: []string{"stalled-holder"}, Groups: []string{check.Fenced}, Seeds: 2, ScriptSeeds: 2, Dir: dir}
 }
 
 // A suite that is interrupted shows what it has done, and that the rest is missing. Its directory is its own.
@@ -27,14 +36,14 @@ func TestRun_SaysWhatAnInterruptionLeftOut(t *testing.T) {
 			cancel()
 		}
 	}
-	suite, err := run(ctx, cfg)
+	suite, err := Run(ctx, cfg)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Contains(t, suite.Reason, "1 of 2 runs that were asked for are missing, the first stalled-holder/fenced/seed-2")
 	kept, err := os.ReadFile(filepath.Join(cfg.Dir, "result.json"))
 	require.NoError(t, err)
 	require.Contains(t, string(kept), `"ended": "context canceled"`)
-	_, err = run(t.Context(), cfg)
-	require.ErrorIs(t, err, ErrConfig)
+	_, err = Run(t.Context(), cfg)
+	require.ErrorIs(t, err, worker.ErrConfig)
 	require.ErrorContains(t, err, "take another directory")
 }
 
@@ -56,7 +65,7 @@ func taken(t *testing.T, cfg Config, each func()) (dirs []string, p *plan) {
 // A suite that ends early has done as many seeds of each scenario; scripts and controls run
 // with the first seeds alone, and each control once without faults.
 func TestPlan_AllScenariosWithOneSeedThenWithTheNext(t *testing.T) {
-	cfg := Config{Scenarios: []string{"pauses", "partitions", "lost-lock"}, Groups: []string{Fenced, "etcd-mutex", "postgres-advisory"}, Seed: 5, Seeds: 3}
+	cfg := Config{Scenarios: []string{"pauses", "partitions", "lost-lock"}, Groups: []string{check.Fenced, "etcd-mutex", "postgres-advisory"}, Seed: 5, Seeds: 3}
 	dirs, r := taken(t, cfg, func() {})
 	require.Equal(t, []string{
 		"pauses/fenced/seed-5", "pauses/etcd-mutex/seed-5", "pauses/etcd-mutex/seed-5-calm",
@@ -66,12 +75,12 @@ func TestPlan_AllScenariosWithOneSeedThenWithTheNext(t *testing.T) {
 	}, dirs)
 	require.Equal(t, dirs, r.wanted())
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Scenarios: []string{"pauses", "crashes"}, Groups: []string{Fenced}, Duration: 10 * time.Second}
+		cfg := Config{Scenarios: []string{"pauses", "crashes"}, Groups: []string{check.Fenced}, Duration: 10 * time.Second}
 		dirs, r := taken(t, cfg, func() { time.Sleep(4 * time.Second) })
 		require.Equal(t, []string{"pauses/fenced/seed-1", "crashes/fenced/seed-1", "pauses/fenced/seed-2"}, dirs)
 		require.Equal(t, dirs[:2], r.wanted())
 	})
-	dirs, _ = taken(t, Config{Scenarios: []string{"lost-lock"}, Groups: []string{Fenced}, Duration: time.Hour, ScriptSeeds: 2}, func() {})
+	dirs, _ = taken(t, Config{Scenarios: []string{"lost-lock"}, Groups: []string{check.Fenced}, Duration: time.Hour, ScriptSeeds: 2}, func() {})
 	require.Len(t, dirs, 2, "later seeds have no runs")
 }
 
@@ -87,8 +96,8 @@ func TestConfig_SaysWhatIsWrong(t *testing.T) {
 		if cfg.Dir != "" {
 			cfg.Dir = t.TempDir()
 		}
-		_, err := run(t.Context(), cfg)
-		require.ErrorIs(t, err, ErrConfig, says)
+		_, err := Run(t.Context(), cfg)
+		require.ErrorIs(t, err, worker.ErrConfig, says)
 		require.ErrorContains(t, err, says)
 	}
 }

@@ -1,4 +1,5 @@
-package chaos
+// Package suite runs scenarios one after the other, and keeps what they show together.
+package suite
 
 import (
 	"cmp"
@@ -25,17 +26,39 @@ import (
 // could not be reverted. It says nothing about the code under test.
 var ErrEnvironment = errors.New("chaos: environment is not ready")
 
+// Config says what to run: see chaos.Config.
+type Config struct {
+	Scenarios, Groups []string
+	Seed              uint64
+	Seeds             int
+	Duration          time.Duration
+	ScriptSeeds       int
+	Dir               string
+	Parallel          int
+	Workload          worker.Workload
+	Progress          func(Progress)
+}
+
+// Progress is how far a suite is: see chaos.Progress.
+type Progress struct {
+	Run   *check.Run
+	Ended bool
+	Done  int
+	Total int
+}
+
 type suite struct {
 	*plan
 	began time.Time
 
 	mu     sync.Mutex
 	next   func() (runs.Task, bool) // the next run
-	kept   *Suite
+	kept   *check.Suite
 	failed error // the first failure, which ends the suite
 }
 
-func run(ctx context.Context, cfg Config) (*Suite, error) {
+// Run does the runs that cfg asks for, and returns them with their common verdict.
+func Run(ctx context.Context, cfg Config) (*check.Suite, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -67,9 +90,9 @@ func (s *suite) open() error {
 		return err
 	}
 	if there, err := os.ReadDir(s.Dir); err != nil || len(there) > 0 {
-		return cmp.Or(err, fmt.Errorf("%w: there are files in %s: take another directory", ErrConfig, s.Dir))
+		return cmp.Or(err, fmt.Errorf("%w: there are files in %s: take another directory", worker.ErrConfig, s.Dir))
 	}
-	s.kept = &Suite{Started: s.began, Wanted: s.wanted(), Groups: worker.Groups(), Scenarios: runs.Describe()}
+	s.kept = &check.Suite{Started: s.began, Wanted: s.wanted(), Groups: worker.Groups(), Scenarios: runs.Describe()}
 	return s.close()
 }
 
@@ -87,7 +110,7 @@ func (s *suite) work(ctx context.Context) {
 		case err == nil:
 			s.keep(servers, r)
 		case ctx.Err() != nil:
-		case errors.Is(err, ErrWorkload):
+		case errors.Is(err, worker.ErrWorkload):
 			s.fail(fmt.Errorf("%s: %w", t.Result(), err))
 		default:
 			s.fail(fmt.Errorf("%w: %s: %w", ErrEnvironment, t.Result(), err))
@@ -104,7 +127,7 @@ func (s *suite) take() (t runs.Task, ok bool) {
 	return s.next()
 }
 
-func (s *suite) keep(servers *runs.Servers, r *Result) {
+func (s *suite) keep(servers *runs.Servers, r *check.Run) {
 	s.mu.Lock()
 	s.kept.Runs = append(s.kept.Runs, *r)
 	s.kept.Versions = versions(servers, s.kept.Versions)
@@ -120,7 +143,7 @@ func (s *suite) close() error {
 	return check.SaveSuite(s.Dir, s.kept)
 }
 
-func (s *suite) progress(r *Result, ended bool) {
+func (s *suite) progress(r *check.Run, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Progress(Progress{Run: r, Ended: ended, Done: len(s.kept.Runs), Total: len(s.kept.Wanted)})
@@ -174,7 +197,7 @@ func planOf(cfg Config) (*plan, error) {
 		p.groups = append(p.groups, g.Name)
 	}
 	if len(p.round(cfg.Seed)) == 0 {
-		return nil, fmt.Errorf("%w: these scenarios run with none of these controls: %s", ErrConfig, strings.Join(p.groups, ", "))
+		return nil, fmt.Errorf("%w: these scenarios run with none of these controls: %s", worker.ErrConfig, strings.Join(p.groups, ", "))
 	}
 	return p, nil
 }
@@ -219,12 +242,12 @@ func (p *plan) round(seed uint64) (tasks []runs.Task) {
 			w = stock
 		}
 		for _, group := range p.groups {
-			if again && (sc.IsScript() || group != Fenced) || group != Fenced && !slices.Contains(sc.Controls, group) {
+			if again && (sc.IsScript() || group != check.Fenced) || group != check.Fenced && !slices.Contains(sc.Controls, group) {
 				continue
 			}
 			t := runs.Task{Scenario: sc, Workload: w, Group: group, Seed: seed, Faults: true}
 			tasks = append(tasks, t)
-			if group != Fenced && !calmed[group] { // once without faults, to show that the faults break it
+			if group != check.Fenced && !calmed[group] { // once without faults, to show that the faults break it
 				calmed[group] = true
 				t.Faults = false
 				tasks = append(tasks, t)
@@ -237,14 +260,14 @@ func (p *plan) round(seed uint64) (tasks []runs.Task) {
 func (c Config) withDefaults() (Config, error) {
 	for name, n := range map[string]int{"Seeds": c.Seeds, "ScriptSeeds": c.ScriptSeeds, "Parallel": c.Parallel} {
 		if n < 0 {
-			return c, fmt.Errorf("%w: %s is %d: give a positive number, or 0 for the default", ErrConfig, name, n)
+			return c, fmt.Errorf("%w: %s is %d: give a positive number, or 0 for the default", worker.ErrConfig, name, n)
 		}
 	}
 	if c.Duration < 0 {
-		return c, fmt.Errorf("%w: Duration is %v: give a positive one, or 0 for the number of Seeds", ErrConfig, c.Duration)
+		return c, fmt.Errorf("%w: Duration is %v: give a positive one, or 0 for the number of Seeds", worker.ErrConfig, c.Duration)
 	}
 	if c.Dir == "" {
-		return c, fmt.Errorf("%w: Dir is missing: name a directory for the files of the runs", ErrConfig)
+		return c, fmt.Errorf("%w: Dir is missing: name a directory for the files of the runs", worker.ErrConfig)
 	}
 	c.Seed, c.Seeds, c.ScriptSeeds, c.Parallel = max(c.Seed, 1), max(c.Seeds, 1), max(c.ScriptSeeds, 1), max(c.Parallel, 1)
 	if c.Workload == nil {
@@ -269,7 +292,7 @@ func choose[T any](what string, patterns []string, all []T, names func(T) []stri
 			for _, one := range all {
 				known = append(known, names(one)[0])
 			}
-			return nil, fmt.Errorf("%w: %q matches none of the %s: %s", ErrConfig, pattern, what, strings.Join(known, ", "))
+			return nil, fmt.Errorf("%w: %q matches none of the %s: %s", worker.ErrConfig, pattern, what, strings.Join(known, ", "))
 		}
 	}
 	for _, one := range all {
