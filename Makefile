@@ -8,12 +8,12 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # "make lint" vets.
 test = FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd go test -count=1 -vet=off -timeout 90m
 # The etcd that tests and programs start; these find it beside themselves.
-etcd = scripts/build -C internal/testenv/cmd/etcd -o $(CURDIR)/bin/etcd .
+etcd = scripts/build -C internal/test/testenv/cmd/etcd -o $(CURDIR)/bin/etcd .
 # How many packages are tested at a time. Their tests mostly wait, for servers to start
 # and for leases to expire.
 packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest begin first, so that none of them runs alone at the end.
-longest = ./storage/postgres ./test/... ./internal/fencectl ./chaos ./examples/... ./fence/etcd
+longest = ./storage/postgres ./internal/test/... ./internal/fencectl ./chaos ./examples/... ./fence/etcd
 # Beside that on this machine; scripts/build-images knows where Debian has them.
 postgres_versions = 17 18
 # What RACE=1 runs under the race detector: the packages whose goroutines share memory.
@@ -23,7 +23,7 @@ raced = ./fence/... ./guard/... ./guardsql ./storage/... ./chaos/internal/...
 export GORACE := atexit_sleep_ms=0 $(GORACE)
 
 # Modules of their own, so that a user of Fencekit doesn't get what they need.
-nested = $(dir $(wildcard */go.mod */*/go.mod internal/testenv/cmd/etcd/go.mod))
+nested = $(dir $(wildcard */go.mod */*/go.mod internal/test/*/go.mod internal/test/testenv/cmd/etcd/go.mod))
 
 # Of tests that only "make test-kubernetes" and "make test-docker" run. "make lint" checks them too.
 tags = apiserver,docker
@@ -77,25 +77,25 @@ test-docker: setup-test ## run the tests of the store against Postgres in Docker
 	@scripts/build-images etcd 15 $(postgres_versions)
 	@docker compose version >/dev/null 2>&1 || scripts/setup-tool docker-compose docker-compose
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) $(if $(RUN),-run '$(RUN)') ./storage/postgres
-	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./internal/testenv ./internal/testenv/pgserver
-	cd test/deploy && $(test) -tags docker -run 'Compose|Quickstart' .
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./internal/test/testenv ./internal/test/testenv/pgserver
+	cd internal/test/deploy && $(test) -tags docker -run 'Compose|Quickstart' .
 	for version in $(postgres_versions); do \
-		CGO_ENABLED=0 $(test) -p 1 -exec "$(CURDIR)/scripts/in-image fencekit/postgres:$$version" ./storage/postgres ./fence/pglock ./test/e2e || exit 1; \
+		CGO_ENABLED=0 $(test) -p 1 -exec "$(CURDIR)/scripts/in-image fencekit/postgres:$$version" ./storage/postgres ./fence/pglock ./internal/test/e2e || exit 1; \
 	done
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, those of the store, its locks and the runbooks with PostgreSQL $(postgres_versions), and the compose file and the quickstart work."
 
 test-kubernetes: setup-test ## run the locks on Leases, and apply the manifests and those of another version over them, with a real Kubernetes API server; the first time builds one, which takes minutes
 	@$(etcd)
-	@scripts/build -C internal/testenv/cmd/kube-apiserver -o $(CURDIR)/bin/kube-apiserver .
+	@scripts/build -C internal/test/testenv/cmd/kube-apiserver -o $(CURDIR)/bin/kube-apiserver .
 	for module in fence/k8slock deploy/kubernetes; do \
 		(cd $$module && FENCEKIT_KUBE_APISERVER_BINARY=$(CURDIR)/bin/kube-apiserver $(inmemory) $(test) -tags apiserver ./...) || exit 1; \
 	done
 	@echo "Locks hold on a real Kubernetes API server, and it takes each version of the manifests after the other."
 
 soak: setup ## explore the protocol within larger bounds, run 2,000 random schedules, and write and prune 10 million entries
-	go test -timeout 1h -run '^$$' -bench LargerBounds -benchtime 1x ./internal/model
+	go test -timeout 1h -run '^$$' -bench LargerBounds -benchtime 1x ./internal/test/model
 	go test -count=1 -v -timeout 3h -run TestSchedules ./storage/postgres -rapid.checks=2000 -rapid.seed=0
-	go test -count=1 -v -timeout 3h -run TestRetention ./test/e2e -args -entries 10000000
+	go test -count=1 -v -timeout 3h -run TestRetention ./internal/test/e2e -args -entries 10000000
 	@echo "2,000 schedules: no update was lost. 10 million entries were pruned, and the tables stayed as large as after the first three."
 
 chaos: setup-test ## run scenarios and controls with one seed, and go on with others for 5 minutes in all
@@ -110,12 +110,12 @@ chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and co
 
 bench: setup-test ## compare with bare transactions and other locks, interleaved; RUN=regexp for some, ROUNDS=7, SECONDS=1 for each
 	@$(etcd)
-	@scripts/build -C bench -o $(CURDIR)/bin/bench .
+	@scripts/build -C internal/test/bench -o $(CURDIR)/bin/bench .
 	bin/bench $(if $(RUN),-run '$(RUN)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SECONDS),-seconds $(SECONDS)) $(if $(OUT),-out $(OUT))
 
 mutants: setup-test ## break Fencekit in one place at a time, and show which test notices each; RUN=regexp for some
 	@$(etcd)
-	FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd $(inmemory) go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')
+	FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd $(inmemory) go run ./internal/test/mutants/cmd $(if $(RUN),-run '$(RUN)')
 
 nightly: setup-test ## run all that takes long, and keep what it says in nightly/COMMIT; again goes on where it was interrupted
 	@scripts/nightly
@@ -162,6 +162,6 @@ check-go:
 	@scripts/check-go
 
 clean: ## remove what was built here, and what chaos, benchmarks and nightly runs have left
-	rm -rf bin dist chaos-runs bench-runs bench/bench-runs nightly
+	rm -rf bin dist chaos-runs bench-runs internal/test/bench/bench-runs nightly
 
 comma := ,

@@ -12,7 +12,7 @@ import (
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
 )
 
 // stopping is a Guard in the midst of its work: a call runs, another waits behind it,

@@ -20,8 +20,8 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/fence/pglock"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/test/testenv"
 )
 
 // Test does the runs that cfg asks for as subtests: one for each run under Fencekit,

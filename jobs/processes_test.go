@@ -18,7 +18,7 @@ import (
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence/pglock"
-	"github.com/fencekit/fencekit/internal/pause"
+	"github.com/fencekit/fencekit/internal/test/pause"
 	"github.com/fencekit/fencekit/jobs"
 	"github.com/fencekit/fencekit/storage/postgres"
 )

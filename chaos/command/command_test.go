@@ -16,8 +16,8 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/run"
 	"github.com/fencekit/fencekit/chaos/internal/suite"
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/test/clitest"
+	"github.com/fencekit/fencekit/internal/test/testenv"
 )
 
 func TestChaosList_ScenariosAndGroups(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/pglock/inspect"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/testenv"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 

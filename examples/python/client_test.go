@@ -16,8 +16,8 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv/child"
+	"github.com/fencekit/fencekit/internal/test/pgproxy"
+	"github.com/fencekit/fencekit/internal/test/testenv/child"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 

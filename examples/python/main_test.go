@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
-	"github.com/fencekit/fencekit/internal/testenv/process"
+	"github.com/fencekit/fencekit/internal/test/testenv"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/process"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -66,7 +66,7 @@ func counted(t *testing.T, pool *pgxpool.Pool) (value int64) {
 	return value
 }
 
-// client is the module under test: embedded, so that a build can replace it (internal/mutants).
+// client is the module under test: embedded, so that a build can replace it (internal/test/mutants).
 //
 //go:embed fencekit.py
 var client []byte

@@ -6,9 +6,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/testenv"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

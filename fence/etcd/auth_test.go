@@ -13,8 +13,8 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/process"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/process"
 )
 
 type authEtcd struct {

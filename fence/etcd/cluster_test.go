@@ -11,7 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
 )
 
 func startCluster(t testing.TB) *etcdserver.Cluster {

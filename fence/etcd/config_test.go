@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
 )
 
 func TestNew_RejectsBadConfig(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/internal/netfault"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/netfault"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
 )
 
 // A waiter that is cancelled while etcd doesn't answer returns at once, and its key goes once etcd does.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
 )
 
 func TestLoss_OfTheKeyOrTheSession(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 	"github.com/fencekit/fencekit/fence/internal/keylock"
 	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/sales"
-	"github.com/fencekit/fencekit/internal/testenv/kubeserver"
+	"github.com/fencekit/fencekit/internal/test/sales"
+	"github.com/fencekit/fencekit/internal/test/testenv/kubeserver"
 )
 
 const urlVariable, tokenVariable = "K8SLOCK_TEST_URL", "K8SLOCK_TEST_TOKEN"

@@ -19,7 +19,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv/kubeserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/kubeserver"
 )
 
 func requireUnavailable(t testing.TB, err error, reason fence.UnavailableReason) {

@@ -22,7 +22,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv/kubeserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/kubeserver"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 

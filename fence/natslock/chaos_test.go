@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/sales"
+	"github.com/fencekit/fencekit/internal/test/sales"
 )
 
 const urlVariable = "NATSLOCK_TEST_URL"

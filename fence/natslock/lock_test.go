@@ -16,7 +16,7 @@ import (
 	"github.com/fencekit/fencekit/fence/internal/keylock"
 	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/sales"
+	"github.com/fencekit/fencekit/internal/test/sales"
 )
 
 func TestMain(m *testing.M) { sales.Main(m, ofWorker) }

@@ -22,9 +22,9 @@ import (
 	"github.com/fencekit/fencekit/fence/internal/session"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/pgproxy"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 

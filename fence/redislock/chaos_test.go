@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/sales"
+	"github.com/fencekit/fencekit/internal/test/sales"
 )
 
 const redisVariable = "REDISLOCK_TEST_REDIS"

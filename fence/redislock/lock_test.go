@@ -20,9 +20,9 @@ import (
 	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/sales"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
-	"github.com/fencekit/fencekit/internal/testenv/redisserver"
+	"github.com/fencekit/fencekit/internal/test/sales"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/redisserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 

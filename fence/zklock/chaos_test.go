@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/sales"
-	"github.com/fencekit/fencekit/internal/testenv/zookeeperserver"
+	"github.com/fencekit/fencekit/internal/test/sales"
+	"github.com/fencekit/fencekit/internal/test/testenv/zookeeperserver"
 )
 
 const serverVariable = "ZKLOCK_TEST_SERVER"

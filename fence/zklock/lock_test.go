@@ -17,10 +17,10 @@ import (
 	"github.com/fencekit/fencekit/fence/internal/keylock"
 	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/netfault"
-	"github.com/fencekit/fencekit/internal/sales"
-	"github.com/fencekit/fencekit/internal/testenv/process"
-	"github.com/fencekit/fencekit/internal/testenv/zookeeperserver"
+	"github.com/fencekit/fencekit/internal/test/netfault"
+	"github.com/fencekit/fencekit/internal/test/sales"
+	"github.com/fencekit/fencekit/internal/test/testenv/process"
+	"github.com/fencekit/fencekit/internal/test/testenv/zookeeperserver"
 )
 
 func TestMain(m *testing.M) { sales.Main(m, ofWorker) }

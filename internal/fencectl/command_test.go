@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/clitest"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
 )
 
 func TestUsage_Is64WithAHint(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/test/clitest"
 )
 
 func TestExec_TheCommandDiesWithFencectl(t *testing.T) {

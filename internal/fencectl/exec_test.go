@@ -16,7 +16,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/test/clitest"
 )
 
 // execArgs is a command line of "exec" with the test's own prefix, and a lock that outlives a pause of the machine.

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fencekit/fencekit/internal/clock"
+	"github.com/fencekit/fencekit/internal/test/clock"
 )
 
 // Kind says what an event is about.

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/testenv"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit/internal/clock"
+	"github.com/fencekit/fencekit/internal/test/clock"
 )
 
 // How long one attempt to write the end of a watch may take, and the time between two.

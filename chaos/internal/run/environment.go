@@ -17,10 +17,10 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/patroni"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
-	servers "github.com/fencekit/fencekit/internal/testenv/process"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/patroni"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
+	servers "github.com/fencekit/fencekit/internal/test/testenv/process"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 

@@ -15,10 +15,10 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
-	"github.com/fencekit/fencekit/internal/netfault"
-	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv/child"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/netfault"
+	"github.com/fencekit/fencekit/internal/test/pgproxy"
+	"github.com/fencekit/fencekit/internal/test/testenv/child"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
 )
 
 type fault struct {

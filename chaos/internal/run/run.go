@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
-	"github.com/fencekit/fencekit/internal/clock"
+	"github.com/fencekit/fencekit/internal/test/clock"
 )
 
 // Task is one run to do.

@@ -17,10 +17,10 @@ import (
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
-	"github.com/fencekit/fencekit/internal/netfault"
-	"github.com/fencekit/fencekit/internal/pause"
-	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv/child"
+	"github.com/fencekit/fencekit/internal/test/netfault"
+	"github.com/fencekit/fencekit/internal/test/pause"
+	"github.com/fencekit/fencekit/internal/test/pgproxy"
+	"github.com/fencekit/fencekit/internal/test/testenv/child"
 )
 
 // seat is one worker across its successive processes. What concerns its process is for one goroutine at a time, or

@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
-	"github.com/fencekit/fencekit/internal/pause"
+	"github.com/fencekit/fencekit/internal/test/pause"
 )
 
 // passer is a workload without servers: an operation reaches the point that its resource

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/fencekit/fencekit/internal/clock"
+	"github.com/fencekit/fencekit/internal/test/clock"
 )
 
 const (

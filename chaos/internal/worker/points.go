@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
-	"github.com/fencekit/fencekit/internal/pause"
+	"github.com/fencekit/fencekit/internal/test/pause"
 )
 
 // PointAwait is the name of all points at which an operation waits for the network.

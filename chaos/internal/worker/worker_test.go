@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/test/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/examples/inventory/service"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
 )
 
 // Run plays the schedule with and without the fence, and prints the story with a verdict. It fails if the fence

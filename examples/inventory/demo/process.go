@@ -10,8 +10,8 @@ import (
 	"os/exec"
 	"strconv"
 
-	"github.com/fencekit/fencekit/internal/pause"
-	"github.com/fencekit/fencekit/internal/testenv/child"
+	"github.com/fencekit/fencekit/internal/test/pause"
+	"github.com/fencekit/fencekit/internal/test/testenv/child"
 )
 
 // Worker is a worker in a process of its own, so that stopping it is real.

@@ -16,7 +16,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/pause"
+	"github.com/fencekit/fencekit/internal/test/pause"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/test/testenv/pgserver"
 )
 
 func main() {

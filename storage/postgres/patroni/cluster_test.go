@@ -15,8 +15,8 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	servers "github.com/fencekit/fencekit/internal/testenv/patroni"
-	"github.com/fencekit/fencekit/internal/testenv/process"
+	servers "github.com/fencekit/fencekit/internal/test/testenv/patroni"
+	"github.com/fencekit/fencekit/internal/test/testenv/process"
 	"github.com/fencekit/fencekit/storage/postgres"
 	"github.com/fencekit/fencekit/storage/postgres/patroni"
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/test/clitest"
 )
 
 // Commands runs fencectl on the service at a URL, which l uses too. Its caller's TestMain calls clitest.Reexec.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
 	"github.com/fencekit/fencekit/fence/k8slock"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/kubeserver"
+	"github.com/fencekit/fencekit/internal/test/clitest"
+	"github.com/fencekit/fencekit/internal/test/testenv"
+	"github.com/fencekit/fencekit/internal/test/testenv/kubeserver"
 )
 
 func TestMain(m *testing.M) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
 	"github.com/fencekit/fencekit/fence/natslock"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/test/clitest"
+	"github.com/fencekit/fencekit/internal/test/testenv"
 )
 
 func TestMain(m *testing.M) {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/fencekit/fencekit/fence/internal/keylock/servicetest"
 	"github.com/fencekit/fencekit/fence/zklock"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/zookeeperserver"
+	"github.com/fencekit/fencekit/internal/test/clitest"
+	"github.com/fencekit/fencekit/internal/test/testenv"
+	"github.com/fencekit/fencekit/internal/test/testenv/zookeeperserver"
 )
 
 func TestMain(m *testing.M) {
