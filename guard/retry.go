@@ -96,7 +96,7 @@ func SafeToRetry(err error) bool {
 		return false
 	case errors.Is(err, ErrUnknownOutcome):
 		return allOnce(err)
-	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed), errors.Is(err, ErrWrongLockService), wentBack(err), within(err, final):
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed), errors.Is(err, ErrWrongLockService), wentBack(err), anyError(err, final):
 		return false
 	case errors.As(err, &rejected):
 		return errors.Is(err, ErrStaleToken) || errors.Is(err, ErrOvertaken) || failedOver(err)
@@ -127,7 +127,7 @@ func SafeToStartOver(err error) bool {
 }
 
 func allOnce(err error) bool {
-	return !within(err, func(err error) bool {
+	return !anyError(err, func(err error) bool {
 		unknown, ok := err.(*UnknownOutcomeError)
 		return err == ErrUnknownOutcome || ok && !unknown.Once
 	})

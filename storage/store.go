@@ -248,7 +248,7 @@ type OnceKey struct {
 	Request [32]byte
 }
 
-// OpRecord is what the history keeps of an operation's options OpID, Name and Attr.
+// OpRecord is what the history keeps of an operation's options OpID, OpName and OpAttr.
 type OpRecord struct {
 	ID    string            `json:"id,omitempty"`
 	Name  string            `json:"name,omitempty"`
