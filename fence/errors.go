@@ -96,7 +96,7 @@ func (e *InvalidGrantError) Is(target error) bool { return target == ErrInvalid 
 
 // UnavailableError says which call the lock service failed and why. It is ErrUnavailable.
 type UnavailableError struct {
-	Call      string            // such as "acquire sku/42"
+	Call    string            // such as "acquire sku/42"
 	Reason  UnavailableReason // "" if unknown
 	InDoubt bool              // the call may still take effect
 	Err     error

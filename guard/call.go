@@ -120,7 +120,7 @@ func (c *call[Tx]) runRead() error {
 
 // lookAtFences returns where the fences are, or if guess is true and nothing moved between the last two reads, where they were
 // then. It returns nil if the read needs the lock: what has no fence yet, or went back, needs a claim, and a COMMIT in
-// doubt may still arrive unless a higher grant has claimed (G6).
+// doubt may still arrive unless a higher grant has claimed.
 func (c *call[Tx]) lookAtFences(guess bool) (grantStates, error) {
 	g := c.guard
 	claims := make([]storage.Claim, len(c.Resources))
@@ -227,7 +227,7 @@ func (c *call[Tx]) noteRun(states grantStates) {
 	}
 }
 
-// acquireAndClaim acquires what is missing in h and claims it (G1). If an operator raised the epoch while the call waited, the
+// acquireAndClaim acquires what is missing in h and claims it. If an operator raised the epoch while the call waited, the
 // claim is rejected, and acquireAndClaim acquires another grant; if that has the same epoch, the lock service itself is
 // behind. So it does once more if the lock service had lost its count of tokens and was raised. If only the
 // claim failed, h has its states.

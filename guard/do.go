@@ -26,13 +26,13 @@ type Runner[Tx any] interface {
 	hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error
 }
 
-// Do claims a grant of each resource (G1), before the transaction or in it, runs fn in the transaction, and commits.
+// Do claims a grant of each resource, before the transaction or in it, runs fn in the transaction, and commits.
 // fn reads, decides and writes through tx: no earlier holder can commit any more, and if tx commits, no later one has
-// claimed (G3). fn runs on the calling goroutine, at most once unless [Retryable] is given. A [*Guard] acquires the
+// claimed. fn runs on the calling goroutine, at most once unless [Retryable] is given. A [*Guard] acquires the
 // grants; any other [Runner] must have them, and the transaction commits under all of its grants or not at all.
 //
 // If Do returns nil, fn's work took effect. After [ErrUnknownOutcome] that could not be learned. After any other
-// error it took no effect and never will (G4), except that what fn itself commits stays and makes Do return
+// error it took no effect and never will, except that what fn itself commits stays and makes Do return
 // [ErrTxEnded]. If fn returns an error, which Do returns, panics or ends its goroutine, everything is rolled back.
 //
 // On storage/postgres the grant is checked again with fn's first statement, which fails if the grant was

@@ -11,8 +11,8 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Sentinels for errors.Is. After an error the operation took no effect and never will (G4), except after
-// ErrUnknownOutcome, and after ErrTxEnded if user code sent COMMIT.
+// Sentinels for errors.Is. Any error means that nothing was or will be written, except ErrUnknownOutcome,
+// and ErrTxEnded if user code sent COMMIT.
 var (
 	// ErrStaleToken: a higher grant has claimed the resource. Acquire, read and decide anew. See
 	// RejectedError.
@@ -130,8 +130,8 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 // Unwrap returns Err and AskErr.
 func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr} }
 
-// Resolve asks the database once more. Its answer is final: an operation that was not applied never will be
-// (G4). It may be called repeatedly, from any goroutine, also after Close. It fails with ErrTxEnded if the
+// Resolve asks the database once more. Its answer is final: an operation that was not applied never will be.
+// It may be called repeatedly, from any goroutine, also after Close. It fails with ErrTxEnded if the
 // operation was not applied and has sent a COMMIT or ROLLBACK itself, since something else may have taken
 // effect.
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {

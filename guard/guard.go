@@ -35,16 +35,16 @@ import (
 //
 // Calls for one resource run one after another, in order of arrival, also across processes that share the lock
 // service, except reads without a lock ([ReadOnly]); calls for different resources don't wait for each other. Each runs
-// on its caller's goroutine. The Guard keeps a resource from call to call ([Config].KeepFor) until another process
-// waits for it or, while calls wait here, for 100 ms more. If the store is a [storage.Claimer], as storage/postgres at
+// on its caller's goroutine. The Guard keeps a resource between calls ([Config].KeepFor) until another
+// process wants it; local calls that are queued then get up to 100 ms more. If the store is a [storage.Claimer], as storage/postgres at
 // READ COMMITTED, Do, Value and Exec claim a resource in their own transactions, and release it at once, without
 // waiting for that, until two in a row have found that no other process used it. If the locks are kept beside the
 // fences, as with package pglock, they need none until eight have; the order among processes is then that in which the
 // database gives the fence's row, and a call waits with a connection. If the lock service doesn't answer a call, the
 // calls that wait behind it in this process fail too.
 //
-// A function must not call its own Guard. With the function's context the call fails with ErrInvalid; with another
-// one it waits for itself until that context ends.
+// A function must not call its own Guard. With the function's context the call fails with ErrInvalid; with any
+// other context it deadlocks until that context ends.
 type Guard[Tx any] struct {
 	cfg       Config
 	store     storage.Store[Tx]

@@ -113,8 +113,8 @@ func OpAttr(key, value string) Option {
 //     with the reason failed over.
 //
 // It runs up to 8 times, with growing pauses. After other errors for which [SafeToRetry] is true the caller may
-// call again. A Hold runs its whole function again, also after ErrUnknownOutcome, so that must begin by reading
-// what earlier runs committed.
+// call again. A Hold runs its whole function again, also after ErrUnknownOutcome, so start it by reading what earlier
+// runs committed.
 func Retryable() HoldOption {
 	return holdOption{func(o *options) error {
 		o.retryable = true
@@ -130,7 +130,7 @@ func Retryable() HoldOption {
 // and then under the lock. Under a grant a fence rejects it like any other.
 //
 // If the call returns nil, all guarded data was read at a single position of each fence, still the present one
-// after the function ended (G13). Other data may have changed between two statements, as the isolation level
+// after the function ended. Other data may have changed between two statements, as the isolation level
 // allows. If the call returns an error, don't use what was read. A rejection ends a Hold. After a read without a lock a
 // COMMIT of unknown outcome of another process, or from before a restart, may still take effect; what this Guard was told
 // is unknown can't. A function without Retryable, under the lock, rules out any such COMMIT.

@@ -115,7 +115,7 @@ type doubt struct {
 }
 
 // addDoubt keeps a transaction in doubt: no other call begins under its grants, or reads without a lock, before it is
-// settled (G6). An earlier one stays: if the later one made its own claim, and took no effect, it ruled nothing out.
+// settled. An earlier one stays: if the later one made its own claim, and took no effect, it ruled nothing out.
 func (m *sightings) addDoubt(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

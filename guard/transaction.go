@@ -238,7 +238,7 @@ func (t *transaction[Tx]) moves(run *runContext) ([]storage.Move, error) {
 	return moves, nil
 }
 
-// settleAndClaim settles what is in doubt under the grants (G6), and claims those that need it (G1). In a Hold it doesn't
+// settleAndClaim settles what is in doubt under the grants, and claims those that need it. In a Hold it doesn't
 // claim, because the Hold has read at the position of its first claim.
 func (g *Guard[Tx]) settleAndClaim(ctx context.Context, states grantStates, inHold bool) error {
 	var unclaimed grantStates

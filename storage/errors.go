@@ -78,7 +78,7 @@ var reasonErrors = map[Reason]error{
 }
 
 // Check returns why a transaction under c can't commit while current has the fence at position at; "" if it can.
-// The store must check again while nothing can move the fence (G2).
+// The store must check again while nothing can move the fence.
 func (c Claim) Check(current fence.Grant, at Position) Reason {
 	switch order := current.Compare(c.Grant); {
 	case order > 0:
@@ -117,7 +117,7 @@ type RejectedError struct {
 	Remedy string
 	// Travelled means that the grant came through UnderGrant of a guard.Guard, so only its sender can get another.
 	Travelled bool
-	// RecordErr is why the rejection was not recorded; nil if it was (G5).
+	// RecordErr is why the rejection was not recorded; nil if it was.
 	RecordErr error
 }
 
