@@ -32,7 +32,7 @@ func transfer(ctx context.Context, on fencekit.Runner, from, to string, n int, k
 		}
 		r = receipt{From: r.From - n, To: r.To + n}
 		return r, errors.Join(setBalance(ctx, tx, from, r.From), setBalance(ctx, tx, to, r.To))
-	}, guard.Once(key, request), guard.Retryable(), guard.Name("transfer"))
+	}, guard.Once(key, request), guard.Retryable(), guard.OpName("transfer"))
 }
 
 func balance(ctx context.Context, tx pgx.Tx, account string) (n int, err error) {

@@ -60,8 +60,8 @@ type Config struct {
 	// most half of that.
 	Store postgres.Config
 	// PruneEvery is how often the Guard calls Store.Prune, first after that time, until Close; an
-	// hour, for example. What Prune deletes is the policy of the schema's owner. Every process may
-	// have it: of those that prune at a time one works. Between a second and 24 hours. Default:
+	// hour, for example. What Prune deletes is the policy of the schema's owner. It is safe to set
+	// in every process: only one prunes at a time. Between a second and 24 hours. Default:
 	// never, so that something else has to.
 	PruneEvery time.Duration
 	// Logger is for Guard and Store, if they have none of their own, for the default Locker, and for what pruning
@@ -144,9 +144,8 @@ func (g *Guard) Migrate(ctx context.Context) error {
 	return err
 }
 
-// Close ends the Guard: no new call begins; those that run end, or are cut off when ctx
-// ends; what is owned is released; pruning stops; then the Locker ends its session, which ends
-// the leases and leaderships that the caller has from it. It returns the errors of all
+// Close stops accepting calls, waits for running ones until ctx ends, releases all locks, stops pruning, and then
+// closes the Locker, which ends the leases and leaderships that the caller has from it. It returns the errors of all
 // that, joined: see Close of guard.Guard and of the Locker, also for how long it
 // waits. What the Locker was made on, and the pool, are closed after it, by the caller. It may be called again. With
 // the context of a function that runs under the Guard it closes nothing.

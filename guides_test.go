@@ -413,7 +413,7 @@ func Example_history() {
 	ctx := context.Background()
 	g, pool, done := open(ctx)
 	defer done()
-	err := guard.Do(ctx, g, "sku/42", func(context.Context, pgx.Tx) error { return nil }, guard.OpID("order-1"), guard.Name("sell"), guard.Attr("qty", "2"))
+	err := guard.Do(ctx, g, "sku/42", func(context.Context, pgx.Tx) error { return nil }, guard.OpID("order-1"), guard.OpName("sell"), guard.OpAttr("qty", "2"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (e *InvalidGrantError) Is(target error) bool { return target == ErrInvalid 
 
 // UnavailableError says which call the lock service failed and why. It is ErrUnavailable.
 type UnavailableError struct {
-	Op      string            // such as "acquire sku/42"
+	Call    string            // such as "acquire sku/42"
 	Reason  UnavailableReason // "" if unknown
 	InDoubt bool              // the call may still take effect
 	Err     error
@@ -127,7 +127,7 @@ const (
 )
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("fence: %s: lock service unavailable: %v", e.Op, e.Err)
+	return fmt.Sprintf("fence: %s: lock service unavailable: %v", e.Call, e.Err)
 }
 
 func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }

@@ -19,8 +19,8 @@ const (
 	MaxHolderLen   = 256
 )
 
-// Token is a fencing token: a number that strictly increases with every grant of one resource within one epoch
-// (F1). The term is Kleppmann's ("How to do distributed locking", 2016); the idea is Chubby's sequencer (Burrows,
+// Token is a fencing token: a number that strictly increases with every grant of one resource within one epoch.
+// The term is Kleppmann's ("How to do distributed locking", 2016); the idea is Chubby's sequencer (Burrows,
 // OSDI 2006).
 type Token int64
 

@@ -10,7 +10,7 @@ type Lease interface {
 	// Grant returns what was granted, also after the end.
 	Grant() Grant
 
-	// Context ends with the lease, with ErrReleased or a *LeaseLostError as its cause (F3). It doesn't
+	// Context ends with the lease, with ErrReleased or a *LeaseLostError as its cause. It doesn't
 	// derive from the context that the lease was acquired with.
 	Context() context.Context
 
@@ -32,9 +32,8 @@ type Lease interface {
 	// loss by then. It is not called after Release. It takes less memory than Context.
 	AfterLost(f func())
 
-	// Release gives the resource up, and ends Context; it never touches a later holder's lock. nil means that the
-	// resource is free, or that calls of this process are in its queue, which come before anything that this
-	// process does with it afterwards. After the end it returns nil. If ctx ends first, it returns ctx's error and
+	// Release gives the resource up, and ends Context; it never touches a later holder's lock. nil: the
+	// lock is released, or handed to the next waiter in this process. After the end it returns nil. If ctx ends first, it returns ctx's error and
 	// goes on in the background; the resource is free at the latest when the lease has run out. A nil ctx is context.Background().
 	Release(ctx context.Context) error
 }

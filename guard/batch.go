@@ -13,29 +13,29 @@ var errRunsAgain = errors.New("guard: the operation runs again")
 const maxBatchCalls = 64
 
 func (c *call[Tx]) runBatch() error {
-	for !c.alone {
-		if err := c.share(); err != errRunsAgain {
+	for !c.runsAlone {
+		if err := c.tryShared(); err != errRunsAgain {
 			return err
 		}
 	}
 	return c.runAlone()
 }
 
-func (c *call[Tx]) share() error {
-	switch err := c.take(c); {
-	case err == errTaken:
-		return c.ended
+func (c *call[Tx]) tryShared() error {
+	switch err := c.acquire(c); {
+	case err == errShared:
+		return c.sharedOutcome
 	case err != nil:
 		return err
-	case c.alone:
+	case c.runsAlone:
 		return errRunsAgain
 	}
-	t := c.begins(bounds{limit: c.guard.cfg.MaxRun})
-	t.shares = !c.states[0].line.backoff.nextAlone()
+	t := c.newTransaction(bounds{limit: c.guard.cfg.MaxRun})
+	t.mayShare = !c.states[0].lock.backoff.nextAlone()
 	err := t.runShared()
 	switch {
 	case len(t.calls) > 1:
-		return c.ended
+		return c.sharedOutcome
 	case err == storage.ErrHeld:
 		return errRunsAgain
 	}
@@ -49,18 +49,18 @@ func (t *transaction[Tx]) runShared() (outcome error) {
 			outcome = &UnknownOutcomeError{Grants: t.states.grants(), Err: errStoreGone, AskErr: errStoreGone}
 		}
 		if len(t.calls) > 1 {
-			t.end(outcome)
+			t.endShared(outcome)
 		}
 	}()
 	return t.run()
 }
 
-// takeQueue adds the calls that wait behind the leader with a batch.
-func (t *transaction[Tx]) takeQueue() {
+// takeSharers adds the calls that wait behind the leader with a batch.
+func (t *transaction[Tx]) takeSharers() {
 	g := t.leader.guard
-	t.taken = g.lines.takeWaiting(t.leader.held.turns[0], maxBatchCalls-1)
-	for _, w := range t.taken {
-		c := w.offer.(*call[Tx])
+	t.sharers = g.locks.takeSharers(t.leader.acquired.held[0], maxBatchCalls-1)
+	for _, w := range t.sharers {
+		c := w.shareable.(*call[Tx])
 		c.noteRun(t.states)
 		t.calls = append(t.calls, c)
 	}
@@ -69,24 +69,24 @@ func (t *transaction[Tx]) takeQueue() {
 	}
 }
 
-func (t *transaction[Tx]) end(outcome error) {
+func (t *transaction[Tx]) endShared(outcome error) {
 	failed := tookNoEffect(outcome)
-	blamed := t.blamed(outcome)
+	blamed := t.blamedCall(outcome)
 	for _, c := range t.calls {
-		c.setEnd(outcome, blamed)
+		c.setSharedOutcome(outcome, blamed)
 	}
 	s := t.states[0]
 	s.unreported = s.unreported || failed
-	s.line.backoff.noteEnd(failed, len(t.calls), blamed != nil)
-	for i, w := range t.taken {
-		if t.calls[i+1].alone {
-			w.offer = nil
+	s.lock.backoff.noteEnd(failed, len(t.calls), blamed != nil)
+	for i, w := range t.sharers {
+		if t.calls[i+1].runsAlone {
+			w.shareable = nil
 		}
 	}
-	t.leader.guard.lines.endTaken(t.leader.held.turns[0], t.taken, failed)
+	t.leader.guard.locks.endSharers(t.leader.acquired.held[0], t.sharers, failed)
 }
 
-func (t *transaction[Tx]) blamed(outcome error) *call[Tx] {
+func (t *transaction[Tx]) blamedCall(outcome error) *call[Tx] {
 	var failed *storage.OpError
 	if !errors.As(outcome, &failed) {
 		return nil
@@ -94,16 +94,16 @@ func (t *transaction[Tx]) blamed(outcome error) *call[Tx] {
 	return t.calls[failed.Number]
 }
 
-func (c *call[Tx]) setEnd(outcome error, blamed *call[Tx]) {
-	c.ended = outcome
+func (c *call[Tx]) setSharedOutcome(outcome error, blamed *call[Tx]) {
+	c.sharedOutcome = outcome
 	if tookNoEffect(outcome) {
-		c.alone, c.ended = blamed == nil || blamed == c, errRunsAgain
+		c.runsAlone, c.sharedOutcome = blamed == nil || blamed == c, errRunsAgain
 	}
 	var unknown *UnknownOutcomeError
 	if errors.As(outcome, &unknown) {
 		own := *unknown
 		own.Record, own.Grants = c.Record, c.Grants
-		c.ended = &own
+		c.sharedOutcome = &own
 	}
 }
 

@@ -78,7 +78,7 @@ func (b *batchOp) Shares() bool                                 { return !b.alon
 
 func (b *batches) named(resource, name string, fn function, opts ...guard.ValueOption) call {
 	return func(ctx context.Context) error {
-		return guard.Exec(ctx, b.guard, resource, &batchOp{run: b.noting(name, fn)}, append(opts, guard.Name(name))...)
+		return guard.Exec(ctx, b.guard, resource, &batchOp{run: b.noting(name, fn)}, append(opts, guard.OpName(name))...)
 	}
 }
 
@@ -165,13 +165,13 @@ func (b *batches) history() (names []string) {
 func TestBatch_CallsThatWaitShareATransaction(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, b *batches) {
 		function := func(ctx context.Context) error {
-			return guard.Do(ctx, b.guard, sku, put("k", "f"), guard.Name("f"))
+			return guard.Do(ctx, b.guard, sku, put("k", "f"), guard.OpName("f"))
 		}
 		once := func(ctx context.Context) error { // its result is kept before the transaction commits
-			return guard.Exec(ctx, b.guard, sku, &counting{}, guard.Once("k1", nil), guard.Name("once"))
+			return guard.Exec(ctx, b.guard, sku, &counting{}, guard.Once("k1", nil), guard.OpName("once"))
 		}
 		alone := func(ctx context.Context) error { // it leaves a setting, say
-			return guard.Exec(ctx, b.guard, sku, &batchOp{run: put("k", "x"), alone: true}, guard.Name("alone"))
+			return guard.Exec(ctx, b.guard, sku, &batchOp{run: put("k", "x"), alone: true}, guard.OpName("alone"))
 		}
 		errs := b.meet(b.adds("a"), b.adds("b"), function, b.adds("c"), b.adds("d"), once, b.adds("e"), b.adds("g"), alone, b.adds("h"))
 		require.Equal(t, make([]error, 10), errs)

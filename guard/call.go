@@ -2,161 +2,256 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"reflect"
 	"slices"
+	"strings"
+	"time"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
-const maxResources = 100
+type call[Tx any] struct {
+	options
+	op          storage.Op[Tx]
+	guard       *Guard[Tx]
+	ctx         context.Context // as Started returned it
+	states      grantStates
+	transaction transaction[Tx]
 
-// Resources names 1 to 100 resources, each once, in any order.
-//
-// A [*Guard] acquires them in the order of their names, so calls never wait for each other in a circle. Rows that
-// functions lock have no such order: lock them in the same order everywhere, or use [Retryable].
-type Resources interface{ ~string | ~[]string }
-
-// Runner runs transactions. A [*Guard] acquires the grants that a call needs; the Runners of a [Hold],
-// [Guard.UnderGrant] and [Guard.UnderLease] have theirs. All are safe for concurrent use. Only this package
-// implements it: for a fake, use a Guard on a fake store, see package guardtest.
-type Runner[Tx any] interface {
-	run(ctx context.Context, c *call[Tx]) error
-	hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error
+	acquired      acquisition
+	needsLease    bool  // needs locks: it can't claim in its own transaction
+	runsAlone     bool  // shares no further transaction
+	sharedOutcome error // after a shared transaction: what the call returns, or errRunsAgain
 }
 
-// Do claims a grant of each resource (G1), before the transaction or in it, runs fn in the transaction, and commits.
-// fn reads, decides and writes through tx: no earlier holder can commit any more, and if tx commits, no later one has
-// claimed (G3). fn runs on the calling goroutine, at most once unless [Retryable] is given. A [*Guard] acquires the
-// grants; any other [Runner] must have them, and the transaction commits under all of its grants or not at all.
-//
-// If Do returns nil, fn's work took effect. After [ErrUnknownOutcome] that could not be learned. After any other
-// error it took no effect and never will (G4), except that what fn itself commits stays and makes Do return
-// [ErrTxEnded]. If fn returns an error, which Do returns, panics or ends its goroutine, everything is rolled back.
-//
-// On storage/postgres the grant is checked again with fn's first statement, which fails if the grant was
-// superseded; Do then returns the rejection whatever fn returns.
-//
-// fn's context ends with ctx, and when a lease is lost, with the [*fence.LeaseLostError] as its cause; the fence
-// decides whether fn may still commit. Once COMMIT was sent, Do waits for the outcome even if ctx ends, within
-// Config.StoreTimeout and Config.ResolveTimeout. A call of the same Guard with fn's context is [ErrInvalid].
-func Do[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
-	return do(ctx, on, resources, storage.Func[Tx](fn), noResult, opts)
-}
-
-// Value is [Do] for a function that returns a value. With every error it returns the zero value.
-func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) (V, error), opts ...ValueOption) (V, error) {
-	var value, zero V
-	var run storage.Func[Tx]
-	if fn != nil {
-		run = func(ctx context.Context, tx Tx) (err error) {
-			value, err = fn(ctx, tx)
-			return err
-		}
-	}
-	if err := do(ctx, on, resources, run, valueResult(&value), opts); err != nil {
-		return zero, err
-	}
-	return value, nil
-}
-
-// Exec is [Do] for an operation of the store's own kind. It takes [Once] if op is a [storage.ResultOp].
-//
-// On a [*Guard], calls that wait for the same single resource share transactions if their op is a [storage.BatchOp]
-// whose method Shares returns true. If such a transaction takes no effect, the operation that failed runs again
-// alone, and the others share another one. If op travels with COMMIT, as a postgres.Batch does, the end of ctx has
-// no effect once it was sent.
-func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], opts ...ValueOption) error {
-	return do(ctx, on, resources, op, opResult(op), opts)
-}
-
-// Hold runs fn while one claimed grant of each resource is held. fn runs any number of transactions on h, and may
-// send [Grants] of its context to other services in between. What it read in an earlier transaction still holds in
-// a later one that commits: if another holder has claimed, that is rejected with [ErrStaleToken], and if another
-// transaction has committed under these grants, with [ErrOvertaken]. After that, and after a COMMIT that was not
-// applied, every call on h is rejected: begin the Hold anew, or use [Retryable].
-//
-// The grants are for receivers that keep their fences in another database. One that writes to this database under
-// them ([Guard.UnderGrant]) moves the fence, and the next call on h is rejected with ErrOvertaken. Reads on other
-// connections than h's are covered only as long as the database loses nothing that it has committed.
-//
-// Calls on h run one after another, each under all grants of the Hold; the resources that they name are only
-// checked. Each takes effect by itself: an error of fn undoes nothing that has committed. fn's context ends as for
-// [Do]; with it a call on the Guard itself, or a Hold on h, is [ErrInvalid]. When fn has returned, Hold ends the
-// contexts of transactions that other goroutines run on h and waits for them; later calls on h fail with
-// [fence.ErrReleased].
-func Hold[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, h Runner[Tx]) error, opts ...HoldOption) error {
-	o := &options{}
-	if err := prepare(o, on, resources, fn, opts); err != nil {
-		return err
-	}
-	return on.hold(ctx, fn, o)
-}
-
-func do[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], result result, opts []O) error {
-	c := &call[Tx]{op: op}
-	if err := prepare(&c.options, on, resources, op, opts); err != nil {
-		return err
-	}
+func (c *call[Tx]) observe(ctx context.Context, g *Guard[Tx], resources []string, run func() error) error {
 	if c.once != nil {
-		if result.encode == nil {
-			return fmt.Errorf("%w: Once needs an Op with results, a storage.ResultOp, or a function of Value", ErrInvalid)
-		}
-		c.result = result
-		c.op = storage.Func[Tx](op.Run) // results are kept before Commit runs a batch: see storage.BatchOp
+		c.addNamesToKey(resources)
 	}
-	return on.run(ctx, c)
+	began := time.Now()
+	c.guard, c.ctx = g, g.report.started(ctx, &c.Operation)
+	c.Outcome = OutcomePanicked
+	defer func() {
+		c.Took = time.Since(began)
+		g.report.finished(c.ctx, &c.Operation)
+	}()
+	c.Err = run()
+	if c.Err != nil || c.Outcome != OutcomeRepeated {
+		c.Outcome = outcomeOf(c.Err, c.Grants)
+	}
+	return c.Err
 }
 
-func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], resources R, function any, opts []O) (err error) {
-	if isNil(on) {
-		return errNoGuard
-	}
-	if isNil(function) {
-		return fmt.Errorf("%w: nil function or Op", ErrInvalid)
-	}
-	if o.Resources, err = namesOf(o.name[:0], resources); err != nil {
+func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
+	if err := g.admit(ctx, c.Resources); err != nil {
 		return err
 	}
-	for _, opt := range opts {
-		if isNil(opt) {
-			return fmt.Errorf("%w: nil Option", ErrInvalid)
+	return c.observe(ctx, g, c.Resources, func() error {
+		c.acquired.locks, c.acquired.resources = g.locks, c.Resources
+		c.needsLease = g.claimer == nil || c.ReadOnly
+		defer c.unlock()
+		once := c.runAlone
+		batch, isBatch := c.op.(storage.BatchOp[Tx])
+		switch {
+		case c.ReadOnly && (isBatch || c.retryable): // a write may overtake it
+			once = c.runRead
+		case !c.ReadOnly && isBatch && len(c.Resources) == 1 && batch.Shares():
+			once = c.runBatch
 		}
-		if err := opt.set(o); err != nil {
+		return c.retry(c.ctx, retryableUnderNewGrants, once)
+	})
+}
+
+func (c *call[Tx]) runAlone() error {
+	for {
+		if err := c.acquire(nil); err != nil {
+			return err
+		}
+		if err := c.newTransaction(bounds{limit: c.guard.cfg.MaxRun}).run(); err != storage.ErrHeld {
 			return err
 		}
 	}
-	if o.once != nil && o.ReadOnly {
-		return fmt.Errorf("%w: Once and ReadOnly: nothing is kept of an operation that only reads", ErrInvalid)
-	}
-	if o.receipt != nil && o.ReadOnly {
-		return fmt.Errorf("%w: Receipt and ReadOnly: the history has nothing of an operation that only reads", ErrInvalid)
-	}
-	if o.once != nil && o.Record.ID == "" {
-		o.Record.ID = o.once.Key
-	}
-	return nil
 }
 
-func namesOf[R Resources](names []string, resources R) ([]string, error) {
-	if name, ok := any(resources).(string); ok {
-		names = append(names, name)
-	} else if v := reflect.ValueOf(resources); v.Kind() == reflect.String {
-		names = append(names, v.String())
-	} else {
-		names = slices.Sorted(slices.Values(v.Convert(reflect.TypeFor[[]string]()).Interface().([]string)))
+// lockFreeRuns is how often a read runs without a lock, and is overtaken by moves, before it takes the lock.
+const lockFreeRuns = 3
+
+// runRead reads what the process doesn't own without a lock, unless moves overtake it again and again. What failed may
+// have failed because it saw two positions, so that counts only if nothing has moved.
+func (c *call[Tx]) runRead() error {
+	if err := c.guard.locks.enter(); err != nil {
+		return err
 	}
-	if n := len(names); n < 1 || n > maxResources {
-		return nil, fmt.Errorf("%w: %d resources, want 1 to %d", ErrInvalid, n, maxResources)
+	defer c.guard.locks.inUse.Done()
+	if c.guard.locks.owns(c.Resources) {
+		return c.runAlone()
 	}
-	for i, name := range names {
-		if err := fence.ValidateResource(name); err != nil {
-			return nil, fmt.Errorf("%w: resource name %s", ErrInvalid, err.(*fence.InvalidGrantError).Reason)
+	looked, err := c.lookAtFences(true)
+	for n := 0; n < lockFreeRuns && len(looked) > 0; n++ {
+		c.states, c.Grants = looked, nil
+		c.Runs++
+		err := c.newTransaction(bounds{limit: c.guard.cfg.MaxRun}).run()
+		if err == nil {
+			c.guard.sightings.note(looked...)
+			if slices.ContainsFunc(looked, func(s *grantState) bool { return c.guard.sightings.inDoubt(s.claim.Grant) }) {
+				break // since it began
+			}
 		}
-		if i > 0 && names[i-1] == name {
-			return nil, fmt.Errorf("%w: %q is named twice", ErrInvalid, name)
+		// Of another failure of COMMIT the store knows whether to run again.
+		checked := !c.transaction.sent || errors.Is(err, storage.ErrMoved) || errors.As(err, new(*storage.OpError))
+		if err == nil || !checked || errors.Is(err, ErrTxEnded) || errors.Is(err, ErrStoreUnavailable) {
+			return err
+		}
+		now, failed := c.lookAtFences(false)
+		switch {
+		case failed != nil:
+			return failed
+		case slices.Equal(now.claims(nil), looked.claims(nil)):
+			return err
+		}
+		looked = now
+	}
+	if err != nil {
+		return err
+	}
+	return c.runAlone()
+}
+
+// lookAtFences returns where the fences are, or if guess is true and nothing moved between the last two reads, where they were
+// then. It returns nil if the read needs the lock: what has no fence yet, or went back, needs a claim, and a COMMIT in
+// doubt may still arrive unless a higher grant has claimed.
+func (c *call[Tx]) lookAtFences(guess bool) (grantStates, error) {
+	g := c.guard
+	claims := make([]storage.Claim, len(c.Resources))
+	for i, resource := range c.Resources {
+		seen := g.sightings.of(resource)
+		claims[i].Grant.Resource = resource
+		if guess = guess && seen.unmoved != nil; guess {
+			claims[i] = *seen.unmoved
+		}
+		claims[i].Position = seen.position
+	}
+	if !guess {
+		step := g.locks.newContext(c.ctx, nil)
+		defer step.finish(nil)
+		defer g.limitWait(step).Stop()
+		var err error
+		if claims, err = g.store.Look(step, claims...); err != nil {
+			return nil, withCause(step, fmt.Errorf("guard: %s: look: %w", strings.Join(c.Resources, ", "), err))
 		}
 	}
-	return names, nil
+	states := make(grantStates, len(claims))
+	for i, claim := range claims {
+		if g.sightings.inDoubt(claim.Grant) {
+			return nil, nil
+		}
+		states[i] = &grantState{claim: claim, claimed: true}
+	}
+	return states, nil
+}
+
+// unlock lets go of leases of resources that other processes use too: they would have to ask for them.
+func (c *call[Tx]) unlock() {
+	if g := c.guard; g.claimer != nil && g.newHolder == nil && !c.ReadOnly {
+		for _, l := range c.acquired.held {
+			if s := l.grant; s != nil && s.lastUser != unknownUser {
+				g.sightings.note(s)
+				s.releaseInBackground = g.sightings.of(l.resource).uncontested < keepLeaseAfter
+			}
+		}
+	}
+	c.acquired.unlockFrom(c.ctx, 0)
+}
+
+// acquire takes what the call's transaction needs: turns, and leases unless it claims without, which are claimed unless it
+// does that.
+func (c *call[Tx]) acquire(shareable any) error {
+	g := c.guard
+	if !c.needsLease && g.newHolder == nil {
+		if err := c.acquired.acquire(c.ctx, shareable); err != nil {
+			return err
+		}
+		if c.states = c.acquired.states; c.states.claimableInTx() {
+			for _, s := range c.states {
+				s.claimsInTx, s.releaseInBackground = true, true
+			}
+			return nil
+		}
+	} else if !c.needsLease {
+		if err := c.acquired.lockAll(c.ctx, shareable); err != nil {
+			return err
+		}
+		if c.states = c.statesToClaimInTx(); c.states != nil {
+			return nil
+		}
+	}
+	err := g.acquireAndClaim(c.ctx, &c.acquired, shareable)
+	c.noteRun(c.acquired.states)
+	return err
+}
+
+// statesToClaimInTx returns nil if a resource is kept, or if no other process uses any, so that all can be kept.
+func (c *call[Tx]) statesToClaimInTx() grantStates {
+	g := c.guard
+	if slices.ContainsFunc(c.acquired.held, func(l *localLock) bool { return l.grant != nil }) {
+		return nil
+	}
+	states, holder := grantStates(c.acquired.oneState[:0]), g.newHolder()
+	keeps := g.cfg.KeepFor > 0
+	for _, l := range c.acquired.held {
+		seen, s := g.sightings.of(l.resource), &grantState{lock: l, claimsInTx: true}
+		keeps = keeps && seen.uncontested >= keepAfter
+		s.claim.Grant.Resource, s.claim.Grant.Holder = l.resource, holder
+		s.claim.Position = seen.position // mutant: own-claim-forgets-what-was-seen
+		states = append(states, s)
+	}
+	if keeps {
+		return nil
+	}
+	return states
+}
+
+func (c *call[Tx]) runUnder(states grantStates, b bounds) error {
+	c.noteRun(states)
+	if err := c.guard.settleAndClaim(c.ctx, states, b.hold != nil); err != nil {
+		return err
+	}
+	return c.newTransaction(b).run()
+}
+
+func (c *call[Tx]) noteRun(states grantStates) {
+	if len(states) > 0 {
+		c.states, c.Grants = states, states.grants()
+		c.Runs++
+	}
+}
+
+// acquireAndClaim acquires what is missing in h and claims it. If an operator raised the epoch while the call waited, the
+// claim is rejected, and acquireAndClaim acquires another grant; if that has the same epoch, the lock service itself is
+// behind. So it does once more if the lock service had lost its count of tokens and was raised. If only the
+// claim failed, h has its states.
+func (g *Guard[Tx]) acquireAndClaim(ctx context.Context, h *acquisition, shareable any) error {
+	var behind int64
+	var raised bool
+	for {
+		if err := h.acquire(ctx, shareable); err != nil {
+			return err
+		}
+		err := g.settleAndClaim(ctx, h.states, false)
+		if err == nil {
+			return nil
+		}
+		rejection := rejectionOf(err, h.states.grants()...)
+		switch {
+		case rejection == nil, wentBack(err):
+			return err
+		case rejection.Reason == storage.ReasonEpochBehind && rejection.Grant.Epoch > behind:
+			behind = rejection.Grant.Epoch
+		case !raised && slices.ContainsFunc(h.states, func(s *grantState) bool { return s.raised }):
+			raised = true
+		default:
+			return err
+		}
+	}
 }

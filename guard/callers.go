@@ -54,7 +54,7 @@ func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
 }
 
 func (g *Guard[Tx]) check(grants []fence.Grant) error {
-	if g == nil || g.lines == nil {
+	if g == nil || g.locks == nil {
 		return errNoGuard
 	}
 	if len(grants) == 0 {
@@ -83,7 +83,7 @@ func (b *callerRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	if err := b.admit(ctx, c.Resources); err != nil {
 		return err
 	}
-	return c.observed(ctx, b.guard, resourcesOf(b.grants), func() error {
+	return c.observe(ctx, b.guard, resourcesOf(b.grants), func() error {
 		return b.under(c.ctx, func(states grantStates) error {
 			return c.retry(c.ctx, retryableUnderSameGrants, func() error {
 				return c.runUnder(states, bounds{limit: b.guard.cfg.MaxRun})
@@ -98,7 +98,7 @@ func (b *callerRunner[Tx]) hold(ctx context.Context, fn func(ctx context.Context
 	}
 	return b.under(ctx, func(states grantStates) error {
 		return o.retryHold(ctx, retryableUnderSameGrants, func() error {
-			if err := b.guard.ready(ctx, states, false); err != nil {
+			if err := b.guard.settleAndClaim(ctx, states, false); err != nil {
 				return err
 			}
 			return b.guard.runHold(ctx, states, fn)
@@ -120,7 +120,7 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 	g := b.guard
 	states := make(grantStates, len(b.grants))
 	for i, grant := range b.grants {
-		states[i] = &grantState{claim: storage.Claim{Grant: grant, Position: g.memory.of(grant.Resource).at}}
+		states[i] = &grantState{claim: storage.Claim{Grant: grant, Position: g.sightings.of(grant.Resource).position}}
 		if b.leases != nil {
 			states[i].lease = b.leases[i]
 		}
@@ -131,24 +131,24 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 		}
 		if claimed, ok := l.(storage.ClaimedLease); ok {
 			if c, ok := claimed.TakeClaim(); ok {
-				states[i].moved(c)
+				states[i].setPosition(c)
 			}
 		}
 	}
 	if err := endError(ctx); err != nil {
 		return err
 	}
-	if err := g.lines.enter(); err != nil {
+	if err := g.locks.enter(); err != nil {
 		return err
 	}
-	defer g.lines.busy.Done()
-	defer func() { g.memory.givenUp(states...) }()
+	defer g.locks.inUse.Done()
+	defer func() { g.sightings.note(states...) }()
 	return asCallersGrantError(do(states), states)
 }
 
 // asCallersGrantError marks err as final if only other grants of the caller's can help.
 func asCallersGrantError(err error, states grantStates) error {
-	if err == nil || states[0].line != nil {
+	if err == nil || states[0].lock != nil {
 		return err
 	}
 	rejection := rejectionOf(err, states.grants()...)

@@ -168,7 +168,7 @@ func TestUnderGrant_SettlesWhatAnEarlierCallLeftInDoubt(t *testing.T) {
 				first := make(chan error, 1)
 				go func() { first <- guard.Do(t.Context(), on, sku, increment("n")) }()
 				synctest.Wait() // it asks
-				for _, option := range []guard.ValueOption{guard.ReadOnly(), guard.Name("write")} {
+				for _, option := range []guard.ValueOption{guard.ReadOnly(), guard.OpName("write")} {
 					began := false
 					for range 2 {
 						_, err := guard.Value(t.Context(), g.UnderGrant(grant(7)), sku, func(context.Context, *memory.Tx) (int, error) {

@@ -19,30 +19,30 @@ type runContext struct {
 	end context.CancelCauseFunc
 	links[*runContext]
 
-	lines  *lines // also the key for c among a context's values
+	locks  *localLocks // also the key for c among a context's values
 	grants []fence.Grant
 	hold   any // Runner of the Hold, in the function of a Hold
 
-	bound  atomic.Bool     // from bind to finish; what follows is as bind left it
-	within context.Context // of the Hold, or nil
-	states grantStates     // whose leases end c
-	state  [1]*grantState  // memory for a single one
-	stops  []func() bool
+	bound       atomic.Bool     // from bind to finish; what follows is as bind left it
+	holdContext context.Context // of the Hold, or nil
+	states      grantStates     // whose leases end c
+	oneState    [1]*grantState  // memory for a single one
+	stops       []func() bool
 
 	// What a call for one resource hands to the store. No two runs share it: the store, or a doubt, may keep it.
-	claim [1]storage.Claim
-	move  [1]storage.Move
-	op    [1]storage.OpRecord
+	oneClaim [1]storage.Claim
+	oneMove  [1]storage.Move
+	oneOp    [1]storage.OpRecord
 }
 
 // newContext returns a context that ends with ctx, or when Close gives up waiting. Call finish on it.
-func (t *lines) newContext(ctx context.Context, grants []fence.Grant) *runContext {
-	c := &runContext{lines: t, grants: grants}
+func (ls *localLocks) newContext(ctx context.Context, grants []fence.Grant) *runContext {
+	c := &runContext{locks: ls, grants: grants}
 	c.Context, c.end = context.WithCancelCause(ctx)
-	t.mu.Lock()
-	t.running.insert(&c.links, c, nil)
-	abandoned := t.abandoned
-	t.mu.Unlock()
+	ls.mu.Lock()
+	ls.running.insert(&c.links, c, nil)
+	abandoned := ls.abandoned
+	ls.mu.Unlock()
 	if abandoned {
 		c.end(ErrClosed)
 	}
@@ -50,33 +50,33 @@ func (t *lines) newContext(ctx context.Context, grants []fence.Grant) *runContex
 }
 
 func (c *runContext) Value(key any) any {
-	if key == c.lines || key == (grantsKey{}) {
+	if key == c.locks || key == (grantsKey{}) {
 		return c
 	}
 	return c.Context.Value(key)
 }
 
 func (c *runContext) Done() <-chan struct{} {
-	c.look()
+	c.checkLeases()
 	return c.Context.Done()
 }
 
 func (c *runContext) Err() error {
-	c.look()
+	c.checkLeases()
 	err := c.Context.Err()
-	if err != nil && context.Cause(c.Context) == c.lines.timeout {
+	if err != nil && context.Cause(c.Context) == c.locks.timeoutError {
 		return context.DeadlineExceeded
 	}
 	return err
 }
 
-// look ends c if a lease is over whose loss has yet to be told, or was before bind. It takes no lock once c has ended.
-func (c *runContext) look() {
+// checkLeases ends c if a lease is over whose loss has yet to be told, or was before bind. It takes no lock once c has ended.
+func (c *runContext) checkLeases() {
 	if !c.bound.Load() || c.Context.Err() != nil {
 		return
 	}
-	if c.within != nil && c.within.Err() != nil {
-		c.end(context.Cause(c.within))
+	if c.holdContext != nil && c.holdContext.Err() != nil {
+		c.end(context.Cause(c.holdContext))
 	}
 	for _, s := range c.states {
 		if s.lease == nil {
@@ -96,13 +96,13 @@ type bounds struct {
 func (c *runContext) bind(states grantStates, b bounds) {
 	if b.hold != nil {
 		states = nil // the Hold's context is bound to them; mutant: a-transaction-takes-the-lease-from-its-hold
-		c.within = b.hold
+		c.holdContext = b.hold
 		c.endWith(b.hold)
 	}
-	c.states = append(c.state[:0], states...)
+	c.states = append(c.oneState[:0], states...)
 	for _, s := range states {
 		switch {
-		case s.line != nil:
+		case s.lock != nil:
 			s.running.Store(c)
 		case s.lease != nil:
 			c.endWith(s.lease.Context())
@@ -112,7 +112,7 @@ func (c *runContext) bind(states grantStates, b bounds) {
 		c.stops = append(c.stops, c.endAfter(b.limit))
 	}
 	c.bound.Store(true)
-	c.look()
+	c.checkLeases()
 }
 
 func (c *runContext) endWith(other context.Context) {
@@ -124,9 +124,9 @@ func (c *runContext) endAfter(limit time.Duration) (stop func() bool) {
 	overrun := sync.OnceFunc(func() {
 		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", limit, context.DeadlineExceeded))
 		for _, s := range states {
-			if s.line != nil {
-				c.lines.report.overran(s.claim.Grant, limit)
-				c.lines.releaseEarly(s) // mutant: hanging-functions-keep-the-lock
+			if s.lock != nil {
+				c.locks.report.overran(s.claim.Grant, limit)
+				c.locks.releaseEarly(s) // mutant: hanging-functions-keep-the-lock
 			}
 		}
 	})
@@ -150,11 +150,11 @@ func (c *runContext) finish(cause error) {
 		stop()
 	}
 	c.stops = nil
-	c.lines.mu.Lock()
+	c.locks.mu.Lock()
 	if c.listed() {
-		c.lines.running.remove(&c.links)
+		c.locks.running.remove(&c.links)
 	}
-	c.lines.mu.Unlock()
+	c.locks.mu.Unlock()
 	c.end(cause)
 }
 

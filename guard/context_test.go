@@ -226,7 +226,7 @@ func TestStoreTimeout_IsDistinctFromTheCallersDeadline(t *testing.T) {
 			require.NotErrorIs(t, err, guard.ErrStoreUnavailable)
 			start := time.Now()
 			err = guard.Do(t.Context(), g, sku, increment("n"))
-			require.ErrorContains(t, err, "guard: sku/42: claim: context deadline exceeded: storage: database unavailable: no answer in time (Config.StoreTimeout is 1m0s)")
+			require.ErrorContains(t, err, "guard: sku/42: claim: context deadline exceeded: guard: database unavailable: no answer in time (Config.StoreTimeout is 1m0s)")
 			require.Equal(t, time.Minute, time.Since(start))
 		}
 	})

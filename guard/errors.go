@@ -11,8 +11,8 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Sentinels for errors.Is. After an error the operation took no effect and never will (G4), except after
-// ErrUnknownOutcome, and after ErrTxEnded if user code sent COMMIT.
+// Sentinels for errors.Is. Any error means that nothing was or will be written, except ErrUnknownOutcome,
+// and ErrTxEnded if user code sent COMMIT.
 var (
 	// ErrStaleToken: a higher grant has claimed the resource. Acquire, read and decide anew. See
 	// RejectedError.
@@ -49,15 +49,15 @@ var (
 // RejectedError says which grant the fence rejected, why, and who held the fence since when.
 type RejectedError = storage.RejectedError
 
-func within(err error, is func(error) bool) bool {
+func anyError(err error, is func(error) bool) bool {
 	if err == nil || is(err) {
 		return err != nil
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
-		return within(e.Unwrap(), is)
+		return anyError(e.Unwrap(), is)
 	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return within(err, is) })
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return anyError(err, is) })
 	}
 	return false
 }
@@ -65,7 +65,7 @@ func within(err error, is func(error) bool) bool {
 // rejectionOf returns the first rejection of one of grants in err, or nil. Other rejections come from calls that
 // the operation made elsewhere.
 func rejectionOf(err error, grants ...fence.Grant) (rejection *RejectedError) {
-	within(err, func(err error) bool {
+	anyError(err, func(err error) bool {
 		e, ok := err.(*RejectedError)
 		if ok = ok && slices.Contains(grants, e.Grant); ok {
 			rejection = e
@@ -78,7 +78,7 @@ func rejectionOf(err error, grants ...fence.Grant) (rejection *RejectedError) {
 // wentBack reports whether err says that the database lost writes: the caller must know before anything
 // runs again.
 func wentBack(err error) bool {
-	return within(err, func(err error) bool {
+	return anyError(err, func(err error) bool {
 		e, ok := err.(*RejectedError)
 		return ok && e.Reason == storage.ReasonWentBack
 	})
@@ -130,8 +130,8 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 // Unwrap returns Err and AskErr.
 func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr} }
 
-// Resolve asks the database once more. Its answer is final: an operation that was not applied never will be
-// (G4). It may be called repeatedly, from any goroutine, also after Close. It fails with ErrTxEnded if the
+// Resolve asks the database once more. Its answer is final: an operation that was not applied never will be.
+// It may be called repeatedly, from any goroutine, also after Close. It fails with ErrTxEnded if the
 // operation was not applied and has sent a COMMIT or ROLLBACK itself, since something else may have taken
 // effect.
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {

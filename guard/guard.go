@@ -35,22 +35,22 @@ import (
 //
 // Calls for one resource run one after another, in order of arrival, also across processes that share the lock
 // service, except reads without a lock ([ReadOnly]); calls for different resources don't wait for each other. Each runs
-// on its caller's goroutine. The Guard keeps a resource from call to call ([Config].KeepFor) until another process
-// waits for it or, while calls wait here, for 100 ms more. If the store is a [storage.Claimer], as storage/postgres at
+// on its caller's goroutine. The Guard keeps a resource between calls ([Config].KeepFor) until another
+// process wants it; local calls that are queued then get up to 100 ms more. If the store is a [storage.Claimer], as storage/postgres at
 // READ COMMITTED, Do, Value and Exec claim a resource in their own transactions, and release it at once, without
 // waiting for that, until two in a row have found that no other process used it. If the locks are kept beside the
 // fences, as with package pglock, they need none until eight have; the order among processes is then that in which the
 // database gives the fence's row, and a call waits with a connection. If the lock service doesn't answer a call, the
 // calls that wait behind it in this process fail too.
 //
-// A function must not call its own Guard. With the function's context the call fails with ErrInvalid; with another
-// one it waits for itself until that context ends.
+// A function must not call its own Guard. With the function's context the call fails with ErrInvalid; with any
+// other context it deadlocks until that context ends.
 type Guard[Tx any] struct {
-	cfg    Config
-	store  storage.Store[Tx]
-	lines  *lines
-	memory *memory
-	report *reporter
+	cfg       Config
+	store     storage.Store[Tx]
+	locks     *localLocks
+	sightings *sightings
+	report    *reporter
 
 	claimer   storage.Claimer[Tx] // nil unless calls can claim in their own transactions
 	newHolder func() string       // nil unless they need no lease for that
@@ -67,9 +67,9 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	if err := filled.validate(); err != nil {
 		return nil, err
 	}
-	memory, report := newMemory(), newReporter(filled.Observers, filled.Logger)
-	lines := newLines(locker, filled.KeepFor, filled.StoreTimeout, memory, report)
-	g := &Guard[Tx]{cfg: filled, store: store, lines: lines, memory: memory, report: report}
+	sightings, report := newSightings(), newReporter(filled.Observers, filled.Logger)
+	locks := newLocalLocks(locker, filled.KeepFor, filled.StoreTimeout, sightings, report)
+	g := &Guard[Tx]{cfg: filled, store: store, locks: locks, sightings: sightings, report: report}
 	if claimer, ok := store.(storage.Claimer[Tx]); ok && locker != nil {
 		if newHolder, claims := claimer.Beside(locker); claims {
 			g.claimer, g.newHolder = claimer, newHolder
@@ -83,10 +83,10 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 // claim would be rejected since the database has seen a higher epoch, or one far below. It changes nothing that a call
 // would notice, and is for start-up and readiness probes; ctx bounds it.
 func (g *Guard[Tx]) Check(ctx context.Context) error {
-	if g == nil || g.lines == nil {
+	if g == nil || g.locks == nil {
 		return errNoGuard
 	}
-	parts := []any{g.lines.locker, g.store}
+	parts := []any{g.locks.locker, g.store}
 	wrong := make([]error, len(parts))
 	var asked sync.WaitGroup
 	for i, part := range parts {
@@ -96,7 +96,7 @@ func (g *Guard[Tx]) Check(ctx context.Context) error {
 	}
 	asked.Wait()
 	err := errors.Join(wrong...)
-	keeper, keeps := g.lines.locker.(fence.EpochKeeper)
+	keeper, keeps := g.locks.locker.(fence.EpochKeeper)
 	store, knows := g.store.(interface {
 		CheckEpoch(context.Context, int64) error
 	})
@@ -105,7 +105,7 @@ func (g *Guard[Tx]) Check(ctx context.Context) error {
 	}
 	err = store.CheckEpoch(ctx, keeper.Epoch())
 	if rejected := (*RejectedError)(nil); errors.As(err, &rejected) {
-		g.lines.nameRemedy(rejected)
+		g.locks.addRemedy(rejected)
 	}
 	return err
 }
@@ -119,14 +119,14 @@ func (g *Guard[Tx]) Check(ctx context.Context) error {
 // Close may be called again, to wait again. With the context of a function that runs under the Guard it returns
 // ErrInvalid and closes nothing.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
-	if g == nil || g.lines == nil {
+	if g == nil || g.locks == nil {
 		return errNoGuard
 	}
-	if ctx.Value(g.lines) != nil {
+	if ctx.Value(g.locks) != nil {
 		return fmt.Errorf("%w: close: the context is that of a function that runs under this Guard: let it return first", ErrInvalid)
 	}
 	defer g.report.losses.log(g.report.logger)
-	return g.lines.close(ctx)
+	return g.locks.close(ctx)
 }
 
 // ObserveElection returns e, such that the Guard's Observers and Logger learn of the election of this name as of a
@@ -183,10 +183,10 @@ func (c Config) validate() error {
 }
 
 func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
-	if g == nil || g.lines == nil {
+	if g == nil || g.locks == nil {
 		return errNoGuard
 	}
-	if g.lines.locker == nil {
+	if g.locks.locker == nil {
 		return fmt.Errorf("%w: this Guard has no lock service: use UnderGrant or UnderLease", ErrInvalid)
 	}
 	return g.nested(ctx, g, resources)
@@ -194,7 +194,7 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 
 // nested rejects a call with the context of a function that g runs, unless runner is the Hold of that function.
 func (g *Guard[Tx]) nested(ctx context.Context, runner any, resources []string) error {
-	in, ok := ctx.Value(g.lines).(*runContext)
+	in, ok := ctx.Value(g.locks).(*runContext)
 	if !ok || in.hold != nil && in.hold == runner {
 		return nil
 	}

@@ -14,17 +14,17 @@ type holdRunner[Tx any] struct {
 	grants []fence.Grant
 	bounds bounds
 	turn   chan struct{} // has room while no transaction runs
-	over   bool
+	ended  bool
 }
 
 func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {
 	if err := g.admit(ctx, o.Resources); err != nil {
 		return err
 	}
-	h := held{lines: g.lines, resources: o.Resources}
-	defer h.passOn(ctx, 0)
+	h := acquisition{locks: g.locks, resources: o.Resources}
+	defer h.unlockFrom(ctx, 0)
 	return o.retryHold(ctx, retryableUnderNewGrants, func() error {
-		if err := g.take(ctx, &h, nil); err != nil {
+		if err := g.acquireAndClaim(ctx, &h, nil); err != nil {
 			return err
 		}
 		return g.runHold(ctx, h.states, fn)
@@ -33,10 +33,10 @@ func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Run
 
 func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx context.Context, h Runner[Tx]) error) error {
 	h := &holdRunner[Tx]{guard: g, states: states, grants: states.grants(), turn: make(chan struct{}, 1)} // mutant: transactions-of-a-hold-run-side-by-side
-	run := g.lines.newContext(ctx, h.grants)
+	run := g.locks.newContext(ctx, h.grants)
 	run.hold = h
 	var whole bounds
-	if states[0].line != nil {
+	if states[0].lock != nil {
 		whole.limit = g.cfg.MaxRun
 	} else {
 		h.bounds.limit = g.cfg.MaxRun
@@ -55,7 +55,7 @@ func (h *holdRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	if missing := uncovered(c.Resources, h.grants); missing != "" {
 		return fmt.Errorf("%w: this is a Hold of %s: name %s beside it in one Hold", ErrInvalid, names(h.grants), missing)
 	}
-	return c.observed(ctx, h.guard, resourcesOf(h.grants), func() error { return h.inTurn(c) })
+	return c.observe(ctx, h.guard, resourcesOf(h.grants), func() error { return h.inTurn(c) })
 }
 
 func (h *holdRunner[Tx]) inTurn(c *call[Tx]) error {
@@ -68,11 +68,11 @@ func (h *holdRunner[Tx]) inTurn(c *call[Tx]) error {
 		return leftQueueError(c.ctx, names(h.grants))
 	}
 	defer func() { <-h.turn }()
-	if h.over {
+	if h.ended {
 		return fmt.Errorf("guard: %s: the Hold has ended: %w", names(h.grants), fence.ErrReleased)
 	}
-	err := c.retry(c.ctx, h.again, func() error {
-		return h.spent(c.runUnder(h.states, h.bounds)) // mutant: a-hold-seals-one-of-its-grants
+	err := c.retry(c.ctx, h.retryable, func() error {
+		return h.markOver(c.runUnder(h.states, h.bounds)) // mutant: a-hold-seals-one-of-its-grants
 	})
 	return asCallersGrantError(err, h.states)
 }
@@ -81,10 +81,10 @@ func (h *holdRunner[Tx]) hold(context.Context, func(context.Context, Runner[Tx])
 	return fmt.Errorf("%w: a Hold in a Hold of %s: name all resources in one Hold", ErrInvalid, names(h.grants))
 }
 
-// again stops at a moved fence: what the Hold has read would be out of date.
-func (h *holdRunner[Tx]) again(err error) bool { return temporary(err) && h.states.allClaimed() }
+// retryable stops at a moved fence: what the Hold has read would be out of date.
+func (h *holdRunner[Tx]) retryable(err error) bool { return temporary(err) && h.states.allClaimed() }
 
-func (h *holdRunner[Tx]) spent(err error) error {
+func (h *holdRunner[Tx]) markOver(err error) error {
 	inDoubt := slices.ContainsFunc(h.states, func(s *grantState) bool { return s.unresolved != nil })
 	if err == nil || inDoubt || h.states.allClaimed() {
 		return err
@@ -94,6 +94,6 @@ func (h *holdRunner[Tx]) spent(err error) error {
 
 func (h *holdRunner[Tx]) end() {
 	h.turn <- struct{}{}
-	h.over = true
+	h.ended = true
 	<-h.turn
 }

@@ -108,8 +108,8 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// call keeps a panic or runtime.Goexit of an Observer from its caller, which has to pass on its turn and its lease.
-func (r *reporter) call(there bool, f func()) {
+// callObserver keeps a panic or runtime.Goexit of an Observer from its caller, which has to pass on its turn and its lease.
+func (r *reporter) callObserver(there bool, f func()) {
 	if !there {
 		return
 	}
@@ -121,7 +121,7 @@ func (r *reporter) call(there bool, f func()) {
 func (r *reporter) started(ctx context.Context, operation *Operation) context.Context {
 	for _, o := range r.observers {
 		with := ctx
-		r.call(o.Started != nil, func() {
+		r.callObserver(o.Started != nil, func() {
 			if returned := o.Started(with, *operation); returned != nil {
 				with = returned
 			}
@@ -133,26 +133,26 @@ func (r *reporter) started(ctx context.Context, operation *Operation) context.Co
 
 func (r *reporter) finished(ctx context.Context, operation *Operation) {
 	for _, o := range r.observers {
-		r.call(o.Finished != nil, func() { o.Finished(ctx, *operation) })
+		r.callObserver(o.Finished != nil, func() { o.Finished(ctx, *operation) })
 	}
 }
 
 func (r *reporter) acquiring(ctx context.Context, resource string, delta int) {
 	for _, o := range r.observers {
-		r.call(o.Acquiring != nil, func() { o.Acquiring(ctx, resource, delta) })
+		r.callObserver(o.Acquiring != nil, func() { o.Acquiring(ctx, resource, delta) })
 	}
 }
 
 func (r *reporter) queued(ctx context.Context, resource string, delta int) {
 	for _, o := range r.observers {
-		r.call(o.Queued != nil, func() { o.Queued(ctx, resource, delta) })
+		r.callObserver(o.Queued != nil, func() { o.Queued(ctx, resource, delta) })
 	}
 }
 
 func (r *reporter) acquired(ctx context.Context, g fence.Grant, wait time.Duration) {
 	r.log(slog.LevelDebug, "guard: acquired", g, "wait", wait)
 	for _, o := range r.observers {
-		r.call(o.Acquired != nil, func() { o.Acquired(ctx, g, wait) })
+		r.callObserver(o.Acquired != nil, func() { o.Acquired(ctx, g, wait) })
 	}
 }
 
@@ -162,7 +162,7 @@ func (r *reporter) leaseLost(err *fence.LeaseLostError, inUse bool) {
 		r.losses.add(err, inUse, r.logger)
 	}
 	for _, o := range r.observers {
-		r.call(o.LeaseLost != nil, func() { o.LeaseLost(err, inUse) })
+		r.callObserver(o.LeaseLost != nil, func() { o.LeaseLost(err, inUse) })
 	}
 }
 
@@ -234,14 +234,14 @@ func (r *reporter) released(g fence.Grant, err error) {
 		r.log(slog.LevelWarn, "guard: release failed; the lease runs out by itself", g, "error", err)
 	}
 	for _, o := range r.observers {
-		r.call(o.Released != nil, func() { o.Released(g, err) })
+		r.callObserver(o.Released != nil, func() { o.Released(g, err) })
 	}
 }
 
 func (r *reporter) claimed(ctx context.Context, g fence.Grant, took time.Duration) {
 	r.log(slog.LevelDebug, "guard: claimed", g, "took", took)
 	for _, o := range r.observers {
-		r.call(o.Claimed != nil, func() { o.Claimed(ctx, g, took) })
+		r.callObserver(o.Claimed != nil, func() { o.Claimed(ctx, g, took) })
 	}
 }
 
@@ -249,7 +249,7 @@ func (r *reporter) rejected(ctx context.Context, e *RejectedError) {
 	r.log(slog.LevelWarn, "guard: rejected", e.Grant, "reason", string(e.Reason), "stage", string(e.Stage),
 		"current_epoch", e.Current.Epoch, "current_token", int64(e.Current.Token), "current_holder", e.Current.Holder)
 	for _, o := range r.observers {
-		r.call(o.Rejected != nil, func() { o.Rejected(ctx, e) })
+		r.callObserver(o.Rejected != nil, func() { o.Rejected(ctx, e) })
 	}
 }
 
@@ -268,7 +268,7 @@ func (r *reporter) resolved(ctx context.Context, e *UnknownOutcomeError, applied
 		}
 	}
 	for _, o := range r.observers {
-		r.call(o.Resolved != nil, func() { o.Resolved(ctx, e.Grants, applied, err, took) })
+		r.callObserver(o.Resolved != nil, func() { o.Resolved(ctx, e.Grants, applied, err, took) })
 	}
 }
 

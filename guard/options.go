@@ -20,7 +20,7 @@ const (
 )
 
 // ValueOption is an [Option], or [Once], which only [Value] and [Exec] take. An option that is out of
-// bounds, and a second Once, OpID, Name or Attr of one key, is ErrInvalid.
+// bounds, and a second Once, OpID, OpName or OpAttr of one key, is ErrInvalid.
 type ValueOption interface {
 	set(o *options) error
 }
@@ -39,11 +39,11 @@ type HoldOption interface {
 
 type options struct {
 	Operation
-	name      [1]string
-	retryable bool
-	once      *storage.OnceKey
-	result    result
-	receipt   *storage.Receipt
+	oneResource [1]string
+	retryable   bool
+	once        *storage.OnceKey
+	result      result
+	receipt     *storage.Receipt
 }
 
 type anyOption func(o *options) error
@@ -66,34 +66,34 @@ func OpID(id string) Option {
 	})
 }
 
-// Name says in the history what kind of operation it is: 1 to 200 bytes.
-func Name(name string) Option {
+// OpName says in the history what kind of operation it is: 1 to 200 bytes.
+func OpName(name string) Option {
 	return anyOption(func(o *options) error {
 		if o.Record.Name != "" {
-			return givenTwice("Name")
+			return givenTwice("OpName")
 		}
 		o.Record.Name = name
-		return checkText("Name", name, maxOpIDLen)
+		return checkText("OpName", name, maxOpIDLen)
 	})
 }
 
-// Attr adds a fact about the operation to the history: up to 16, with distinct keys of 1 to 64 bytes and values of
+// OpAttr adds a fact about the operation to the history: up to 16, with distinct keys of 1 to 64 bytes and values of
 // up to 512 bytes.
-func Attr(key, value string) Option {
+func OpAttr(key, value string) Option {
 	return anyOption(func(o *options) error {
-		if err := checkText("key of Attr", key, maxAttrKeyLen); err != nil {
+		if err := checkText("key of OpAttr", key, maxAttrKeyLen); err != nil {
 			return err
 		}
 		if value != "" {
-			if err := checkText("value of Attr", value, maxAttrValueLen); err != nil {
+			if err := checkText("value of OpAttr", value, maxAttrValueLen); err != nil {
 				return err
 			}
 		}
 		if _, ok := o.Record.Attrs[key]; ok {
-			return givenTwice(fmt.Sprintf("Attr %q", key))
+			return givenTwice(fmt.Sprintf("OpAttr %q", key))
 		}
 		if len(o.Record.Attrs) == maxAttrs {
-			return fmt.Errorf("%w: more than %d Attrs", ErrInvalid, maxAttrs)
+			return fmt.Errorf("%w: more than %d OpAttrs", ErrInvalid, maxAttrs)
 		}
 		if o.Record.Attrs == nil {
 			o.Record.Attrs = map[string]string{}
@@ -113,8 +113,8 @@ func Attr(key, value string) Option {
 //     with the reason failed over.
 //
 // It runs up to 8 times, with growing pauses. After other errors for which [SafeToRetry] is true the caller may
-// call again. A Hold runs its whole function again, also after ErrUnknownOutcome, so that must begin by reading
-// what earlier runs committed.
+// call again. A Hold runs its whole function again, also after ErrUnknownOutcome, so start it by reading what earlier
+// runs committed.
 func Retryable() HoldOption {
 	return holdOption{func(o *options) error {
 		o.retryable = true
@@ -123,14 +123,14 @@ func Retryable() HoldOption {
 }
 
 // ReadOnly makes the operation read-only: a write in it fails. It moves no fence and has no entry in the history; only
-// Observers get its Name, OpID and Attr. It never shares its transaction. With [Once] it is ErrInvalid.
+// Observers get its OpName, OpID and OpAttr. It never shares its transaction. With [Once] it is ErrInvalid.
 //
 // With [Retryable], or as a postgres.Batch, it takes no lock on a [*Guard], unless the process owns the resources: it
 // waits for no writer, except where nobody has claimed a resource yet; it runs under no grant ([Grants] is nil), and if a write overtakes it, it begins anew, twice without
 // and then under the lock. Under a grant a fence rejects it like any other.
 //
 // If the call returns nil, all guarded data was read at a single position of each fence, still the present one
-// after the function ended (G13). Other data may have changed between two statements, as the isolation level
+// after the function ended. Other data may have changed between two statements, as the isolation level
 // allows. If the call returns an error, don't use what was read. A rejection ends a Hold. After a read without a lock a
 // COMMIT of unknown outcome of another process, or from before a restart, may still take effect; what this Guard was told
 // is unknown can't. A function without Retryable, under the lock, rules out any such COMMIT.
@@ -222,14 +222,14 @@ type onceOption func(o *options) error
 
 func (f onceOption) set(o *options) error { return f(o) }
 
-// nameKey makes the names of the resources, and of those that the transaction seals, part of Once's request. What
+// addNamesToKey makes the names of the resources, and of those that the transaction seals, part of Once's request. What
 // is hashed has one reading only: names in JSON, then a hash of fixed length.
-func (o *options) nameKey(sealed []string) {
+func (o *options) addNamesToKey(sealed []string) {
 	named, _ := json.Marshal([][]string{sealed, o.Resources}) // names are valid UTF-8
 	o.once.Request = sha256.Sum256(append(named, o.once.Request[:]...))
 }
 
-func (o *options) keep() ([]byte, error) {
+func (o *options) encodeResult() ([]byte, error) {
 	data, err := o.result.encode()
 	switch {
 	case err != nil:

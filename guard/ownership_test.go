@@ -258,7 +258,7 @@ func (w *world) do(g *guard.Guard[*memory.Tx], resource string) {
 func silent(l fence.Locker, patience time.Duration, reason fence.UnavailableReason, asked *int) *hookedLocker {
 	return &hookedLocker{Locker: l, acquire: func(ctx context.Context, resources ...string) error {
 		*asked++
-		err := &fence.UnavailableError{Op: "acquire " + resources[0], Reason: reason}
+		err := &fence.UnavailableError{Call: "acquire " + resources[0], Reason: reason}
 		select {
 		case <-time.After(patience):
 		case <-ctx.Done():

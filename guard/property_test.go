@@ -237,7 +237,7 @@ func (c plannedCall) look(ctx context.Context, w *world, g *guard.Guard[*memory.
 // steps reads the number in one transaction and writes it in another.
 func (c plannedCall) steps(ctx context.Context, h held, opts []guard.Option) error {
 	var n int
-	reading := append(slices.Clone(opts), guard.Name("read"))
+	reading := append(slices.Clone(opts), guard.OpName("read"))
 	if c.ReadOnly {
 		reading = append(reading, guard.ReadOnly())
 	}

@@ -10,42 +10,42 @@ type queue struct{ list[*waiter] }
 
 type waiter struct {
 	links[*waiter]
-	offer   any
-	leaving bool // ctx ended after its offer was taken
-	ready   chan struct{}
-	got     waiterGot
-	failure error
+	shareable any  // the *call that another one may run in its transaction; or nil
+	leaving   bool // ctx ended after another call took it into its transaction
+	ready     chan struct{}
+	result    waitResult
+	failure   error
 }
 
-type waiterGot int
+type waitResult int
 
 const (
-	nothing waiterGot = iota
-	theTurn
-	theOffer
+	gotNothing waitResult = iota
+	gotLock
+	ranShared
 )
 
-func (q *queue) join(offer any) *waiter {
-	w := &waiter{offer: offer, ready: make(chan struct{})}
+func (q *queue) join(shareable any) *waiter {
+	w := &waiter{shareable: shareable, ready: make(chan struct{})}
 	q.insert(&w.links, w, nil) // mutant: last-come-first-served
 	return w
 }
 
-func (q *queue) take(n int) (taken []*waiter) {
-	for w := q.front(); w != nil && w.offer != nil && len(taken) < n; w = q.front() {
+func (q *queue) takeShareable(n int) (taken []*waiter) {
+	for w := q.front(); w != nil && w.shareable != nil && len(taken) < n; w = q.front() {
 		q.remove(&w.links)
 		taken = append(taken, w)
 	}
 	return taken
 }
 
-func (w *waiter) wake(got waiterGot, failure error) {
-	w.got, w.failure = got, failure
+func (w *waiter) wake(got waitResult, failure error) {
+	w.result, w.failure = got, failure
 	close(w.ready)
 }
 
-// wait waits until w is woken. mu guards q. When ctx ends, w leaves q, but if its offer was taken it waits for that
-// call.
+// wait waits until w is woken. mu guards q. When ctx ends, w leaves q, but if another call has taken it into its
+// transaction it waits for that.
 func (q *queue) wait(ctx context.Context, mu *sync.Mutex, w *waiter) (left bool) {
 	select {
 	case <-w.ready:
@@ -67,7 +67,7 @@ func (q *queue) wait(ctx context.Context, mu *sync.Mutex, w *waiter) (left bool)
 func (q *queue) failAll(err error) {
 	for w := q.front(); w != nil; w = q.front() {
 		q.remove(&w.links)
-		w.wake(nothing, err)
+		w.wake(gotNothing, err)
 	}
 }
 

@@ -176,9 +176,9 @@ func TestUnknown_NamesTheOperationAndIsLoggedOnce(t *testing.T) {
 		var log bytes.Buffer
 		g := w.process("a", &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for name, opts := range map[string][]guard.Option{
-			"guard: one: outcome of COMMIT of sell, order-7 is unknown: ": {guard.OpID("order-7"), guard.Name("sell"), guard.Attr("qty", "3")},
+			"guard: one: outcome of COMMIT of sell, order-7 is unknown: ": {guard.OpID("order-7"), guard.OpName("sell"), guard.OpAttr("qty", "3")},
 			"guard: two: outcome of COMMIT of order-8 is unknown: ":       {guard.OpID("order-8")},
-			"guard: three: outcome of COMMIT of buy is unknown: ":         {guard.Name("buy")},
+			"guard: three: outcome of COMMIT of buy is unknown: ":         {guard.OpName("buy")},
 			"guard: four: outcome of COMMIT is unknown: ":                 nil,
 		} {
 			log.Reset()

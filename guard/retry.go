@@ -96,7 +96,7 @@ func SafeToRetry(err error) bool {
 		return false
 	case errors.Is(err, ErrUnknownOutcome):
 		return allOnce(err)
-	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed), errors.Is(err, ErrWrongLockService), wentBack(err), within(err, final):
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed), errors.Is(err, ErrWrongLockService), wentBack(err), anyError(err, final):
 		return false
 	case errors.As(err, &rejected):
 		return errors.Is(err, ErrStaleToken) || errors.Is(err, ErrOvertaken) || failedOver(err)
@@ -112,7 +112,7 @@ func SafeToRetry(err error) bool {
 
 // SafeToStartOver reports whether a leader may campaign again, or a worker take its job again, after err: under a new
 // grant, and by first reading what the last run committed. So it is also true if the grant or lease is over, and
-// after [ErrUnknownOutcome], which is settled by then (G4), or shows in what is read.
+// after [ErrUnknownOutcome], which is settled by then, or shows in what is read.
 //
 // It is true as well for the rejections that an operator has to end, except one of the reason went back: the work
 // then goes on once that is done. Else it is what [SafeToRetry] says. The caller pauses between runs.
@@ -127,7 +127,7 @@ func SafeToStartOver(err error) bool {
 }
 
 func allOnce(err error) bool {
-	return !within(err, func(err error) bool {
+	return !anyError(err, func(err error) bool {
 		unknown, ok := err.(*UnknownOutcomeError)
 		return err == ErrUnknownOutcome || ok && !unknown.Once
 	})

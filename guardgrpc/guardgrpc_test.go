@@ -64,7 +64,7 @@ func TestError_TellsNothingOfServers(t *testing.T) {
 		"key reused":           {&storage.KeyReusedError{Resource: resource, Key: "hunter2"}, codes.FailedPrecondition, "KEY_REUSED"},
 		"unknown":              {&guard.UnknownOutcomeError{Err: secret, AskErr: secret}, codes.Internal, "UNKNOWN_OUTCOME"},
 		"unknown, Once":        {&guard.UnknownOutcomeError{Once: true, Err: secret, AskErr: secret}, codes.Unavailable, "UNKNOWN_OUTCOME"},
-		"etcd away":            {&fence.UnavailableError{Op: "acquire hunter2", Err: secret}, codes.Unavailable, "UNAVAILABLE"},
+		"etcd away":            {&fence.UnavailableError{Call: "acquire hunter2", Err: secret}, codes.Unavailable, "UNAVAILABLE"},
 		"etcd's own status":    {fmt.Errorf("%w", status.Error(codes.PermissionDenied, "hunter2")), codes.Internal, "INTERNAL"},
 		"stopping":             {fmt.Errorf("%w: %w", guard.ErrClosed, secret), codes.Unavailable, "STOPPING"},
 		"the function's own":   {secret, codes.Internal, "INTERNAL"},

@@ -55,7 +55,7 @@ func TestError_AnswersWithAProblemThatTellsNothingOfServers(t *testing.T) {
 		"key reused":           {&storage.KeyReusedError{Resource: resource, Key: "hunter2"}, 422, "key-reused"},
 		"unknown":              {&guard.UnknownOutcomeError{Err: secret, AskErr: secret}, 500, "unknown-outcome"},
 		"unknown, Once":        {&guard.UnknownOutcomeError{Once: true, Err: secret, AskErr: secret}, 503, "unknown-outcome"},
-		"etcd away":            {&fence.UnavailableError{Op: "acquire hunter2", Err: secret}, 503, "unavailable"},
+		"etcd away":            {&fence.UnavailableError{Call: "acquire hunter2", Err: secret}, 503, "unavailable"},
 		"stopping":             {fmt.Errorf("%w: %w", guard.ErrClosed, secret), 503, "stopping"},
 		"the function's own":   {secret, 500, ""},
 	} {

@@ -8,7 +8,7 @@
 // in the function's context. The events of a guard.Hold itself are of the span in the Hold's context.
 //
 // Attributes of a span: fence.resources and fence.resource.class; fence.tokens, those of the last run;
-// guard.operation.name and guard.operation.id (guard.Name, guard.OpID); guard.batch_size from 2 on;
+// guard.operation.name and guard.operation.id (guard.OpName, guard.OpID); guard.batch_size from 2 on;
 // guard.outcome, guard.runs, guard.read_only; error.type, the reason of a rejection or the outcome.
 //
 // Events: guard.queued and guard.dequeued (the wait for the turn), fence.acquired, guard.claimed,

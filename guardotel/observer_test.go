@@ -96,7 +96,7 @@ func TestObserver_ACallIsASpanBetweenItsCallersAndItsFunctions(t *testing.T) {
 		_, query := w.tracer.Start(ctx, "query")
 		query.End()
 		return put(ctx, tx)
-	}, guard.Name("sell"), guard.OpID("o-1")))
+	}, guard.OpName("sell"), guard.OpID("o-1")))
 	request.End()
 
 	sell := w.span("sell lot")
@@ -122,15 +122,15 @@ func TestObserver_ASpanSaysHowManyCallsShareItsTransaction(t *testing.T) {
 func TestObserver_ASpanSaysHowACallFailed(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
-	require.ErrorIs(t, guard.Do(ctx, w.guard, "sku/1", func(context.Context, *memory.Tx) error { return errShop }, guard.Name("fails")), errShop)
+	require.ErrorIs(t, guard.Do(ctx, w.guard, "sku/1", func(context.Context, *memory.Tx) error { return errShop }, guard.OpName("fails")), errShop)
 	require.Panics(t, func() {
-		_ = guard.Do(ctx, w.guard, "sku/1", func(context.Context, *memory.Tx) error { panic("boom") }, guard.Name("panics"))
+		_ = guard.Do(ctx, w.guard, "sku/1", func(context.Context, *memory.Tx) error { panic("boom") }, guard.OpName("panics"))
 	})
 	require.ErrorIs(t, guard.Do(ctx, w.guard, "sku/1", func(ctx context.Context, tx *memory.Tx) error {
 		_, err := w.store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/1", Epoch: 1, Token: 9, Holder: "b"}})
 		require.NoError(t, err)
 		return put(ctx, tx)
-	}, guard.Name("late")), guard.ErrStaleToken)
+	}, guard.OpName("late")), guard.ErrStaleToken)
 
 	for name, want := range map[string]struct{ outcome, errorType, says string }{
 		"fails sku":  {"failed", "failed", "sold out"},
@@ -156,7 +156,7 @@ func TestObserver_ASpanSaysWhatBecameOfALostAnswer(t *testing.T) {
 	w := newWorld(t)
 	lost := memory.Faults{Commit: func(storage.InDoubt) memory.Fate { return memory.ReplyLost }}
 	w.store.SetFaults(lost)
-	require.NoError(t, guard.Do(t.Context(), w.guard, "sku/1", put, guard.Name("known")))
+	require.NoError(t, guard.Do(t.Context(), w.guard, "sku/1", put, guard.OpName("known")))
 	known := w.span("known sku")
 	require.Equal(t, []string{"fence.acquired", "guard.claimed", "guard.resolved"}, events(known))
 	require.Equal(t, map[string]any{"guard.applied": true}, attributes(known.Events()[2].Attributes))
@@ -165,7 +165,7 @@ func TestObserver_ASpanSaysWhatBecameOfALostAnswer(t *testing.T) {
 		w := newWorld(t)
 		lost.Resolve = func(storage.InDoubt) error { return errShop }
 		w.store.SetFaults(lost)
-		require.ErrorIs(t, guard.Do(t.Context(), w.guard, "sku/1", put, guard.Name("unknown")), guard.ErrUnknownOutcome)
+		require.ErrorIs(t, guard.Do(t.Context(), w.guard, "sku/1", put, guard.OpName("unknown")), guard.ErrUnknownOutcome)
 		unknown := w.span("unknown sku")
 		require.Equal(t, []string{"fence.acquired", "guard.claimed", "guard.unresolved", "exception"}, events(unknown))
 		require.Equal(t, "unknown", attributes(unknown.Attributes())["error.type"])
@@ -178,7 +178,7 @@ func TestObserver_AHoldsTransactionsAreSpans(t *testing.T) {
 	w := newWorld(t)
 	ctx, request := w.tracer.Start(t.Context(), "request")
 	require.NoError(t, guard.Hold(ctx, w.guard, "sku/1", func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
-		return errors.Join(guard.Do(ctx, h, "sku/1", put, guard.Name("first")), guard.Do(ctx, h, "sku/1", put, guard.Name("second")))
+		return errors.Join(guard.Do(ctx, h, "sku/1", put, guard.OpName("first")), guard.Do(ctx, h, "sku/1", put, guard.OpName("second")))
 	}))
 	request.End()
 	parent := w.span("request")
@@ -194,10 +194,10 @@ func TestObserver_ASpanShowsWaiting(t *testing.T) {
 		w := newWorld(t)
 		ended := make(chan error)
 		go func() {
-			ended <- guard.Do(t.Context(), w.guard, "sku/1", func(context.Context, *memory.Tx) error { time.Sleep(time.Second); return nil }, guard.Name("first"))
+			ended <- guard.Do(t.Context(), w.guard, "sku/1", func(context.Context, *memory.Tx) error { time.Sleep(time.Second); return nil }, guard.OpName("first"))
 		}()
 		synctest.Wait()
-		go func() { ended <- guard.Do(t.Context(), w.guard, "sku/1", put, guard.Name("second")) }()
+		go func() { ended <- guard.Do(t.Context(), w.guard, "sku/1", put, guard.OpName("second")) }()
 		require.NoError(t, errors.Join(<-ended, <-ended))
 		second := w.span("second sku")
 		require.Equal(t, []string{"guard.queued", "guard.dequeued"}, events(second))

@@ -10,15 +10,16 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Sentinels for errors.Is. Package guard has them under the same names, and says what to do about each.
+// Sentinels for errors.Is. Package guard has them under the same names, in which their texts speak, and says what to do
+// about each.
 var (
-	ErrStaleToken       = errors.New("storage: stale token")
-	ErrOvertaken        = errors.New("storage: overtaken by another transaction of the same grant")
-	ErrWrongLockService = errors.New("storage: grant doesn't fit what the database has seen")
-	ErrFailedOver       = errors.New("storage: database failed over or went back since the claim")
-	ErrTxEnded          = errors.New("storage: transaction has ended")
-	ErrKeyReused        = errors.New("storage: key was used for another request")
-	ErrStoreUnavailable = errors.New("storage: database unavailable")
+	ErrStaleToken       = errors.New("guard: stale token")
+	ErrOvertaken        = errors.New("guard: overtaken by another transaction of the same grant")
+	ErrWrongLockService = errors.New("guard: grant doesn't fit what the database has seen")
+	ErrFailedOver       = errors.New("guard: database failed over or went back since the claim")
+	ErrTxEnded          = errors.New("guard: transaction has ended")
+	ErrKeyReused        = errors.New("guard: key was used for another request")
+	ErrStoreUnavailable = errors.New("guard: database unavailable")
 	ErrHeld             = errors.New("storage: a lock of the resource is owned or awaited")
 	ErrBusy             = errors.New("storage: the resource is in use")
 
@@ -27,7 +28,7 @@ var (
 
 type movedError struct{}
 
-func (movedError) Error() string   { return "storage: the fence moved while its resource was read" }
+func (movedError) Error() string   { return "guard: the fence moved while its resource was read" }
 func (movedError) Retryable() bool { return true }
 
 // KeyReusedError says that a key of guard.Once was used for another request. It is ErrKeyReused.
@@ -37,7 +38,7 @@ type KeyReusedError struct {
 }
 
 func (e *KeyReusedError) Error() string {
-	return fmt.Sprintf("storage: %s: key %q was used for another request: use a new key for a new operation", e.Resource, e.Key)
+	return fmt.Sprintf("guard: %s: key %q was used for another request: use a new key for a new operation", e.Resource, e.Key)
 }
 
 func (e *KeyReusedError) Is(target error) bool { return target == ErrKeyReused }
@@ -78,7 +79,7 @@ var reasonErrors = map[Reason]error{
 }
 
 // Check returns why a transaction under c can't commit while current has the fence at position at; "" if it can.
-// The store must check again while nothing can move the fence (G2).
+// The store must check again while nothing can move the fence.
 func (c Claim) Check(current fence.Grant, at Position) Reason {
 	switch order := current.Compare(c.Grant); {
 	case order > 0:
@@ -117,7 +118,7 @@ type RejectedError struct {
 	Remedy string
 	// Travelled means that the grant came through UnderGrant of a guard.Guard, so only its sender can get another.
 	Travelled bool
-	// RecordErr is why the rejection was not recorded; nil if it was (G5).
+	// RecordErr is why the rejection was not recorded; nil if it was.
 	RecordErr error
 }
 
@@ -126,7 +127,7 @@ func (e *RejectedError) Error() string {
 	if e.Grant.Resource == "" { // a check of an epoch
 		subject = "every grant"
 	}
-	s := fmt.Sprintf("storage: %s %s", subject, e.explanation())
+	s := fmt.Sprintf("guard: %s %s", subject, e.explanation())
 	if e.Err != nil && !errors.Is(e.Err, context.Canceled) {
 		s += ": " + e.Err.Error()
 	}

@@ -27,7 +27,7 @@ type Position struct {
 }
 
 // Claim is a grant to which the store has raised the fence, and the position at which the holder last saw it. A
-// transaction under it commits only while the fence is exactly there (G2).
+// transaction under it commits only while the fence is exactly there.
 type Claim struct {
 	Grant    fence.Grant
 	Resource int64
@@ -40,13 +40,13 @@ type Claim struct {
 
 // Store keeps the fences of resources in the database that holds the data they guard, and runs transactions against
 // them. Tx is what user code gets. A Store is safe for concurrent use. If the fence rejects a grant, a method
-// returns a *RejectedError after it has recorded that in a transaction of its own (G5), with no connection or lock
+// returns a *RejectedError after it has recorded that in a transaction of its own, with no connection or lock
 // held.
 type Store[Tx any] interface {
 	// Claim raises the fences to the Grants in seen, each of a different resource, and returns once that has
-	// committed (G1). It rejects a lower (epoch, token) than the fence's, and an equal one of another holder. A
+	// committed. It rejects a lower (epoch, token) than the fence's, and an equal one of another holder. A
 	// claim by the grant that has the fence changes nothing and returns the present position. After the claim no
-	// transaction of an earlier grant can commit (G3), and the store has ended those that hold locks, as far as it
+	// transaction of an earlier grant can commit, and the store has ended those that hold locks, as far as it
 	// can.
 	//
 	// The Position in seen is one at which the caller has seen the fence, under any grant; or zero. If the database
@@ -63,7 +63,7 @@ type Store[Tx any] interface {
 
 	// BeginReadOnly is Begin for a transaction in which writes fail. Its Commit takes no moves, moves no fence, and
 	// returns the claims. It succeeds only if each fence was exactly where its claim says after everything had been
-	// read (G13); else it is rejected with StageCheck. It is never in doubt: without an answer it fails with a
+	// read; else it is rejected with StageCheck. It is never in doubt: without an answer it fails with a
 	// retryable error. Under claims of Look it is rejected by none: if a fence has moved, it fails with ErrMoved.
 	BeginReadOnly(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
@@ -75,17 +75,17 @@ type Store[Tx any] interface {
 	// Recall returns the result that was kept under key for any of the claims' resources (Move.Kept), or a
 	// *KeyReusedError for another request. It is rejected unless, when the key was read, each fence was where its
 	// claim left it, on the claim's timeline. If there is no result, that stays true for a transaction under the
-	// same claims that commits (G2).
+	// same claims that commits.
 	Recall(ctx context.Context, key OnceKey, claims ...Claim) (result []byte, found bool, err error)
 
-	// Resolve finds out whether a transaction in doubt took effect, or makes sure that it never will (G4).
+	// Resolve finds out whether a transaction in doubt took effect, or makes sure that it never will.
 	// ErrTxEnded: it never will, but its operation may have sent a COMMIT. After any other error Resolve may be
 	// called again.
 	Resolve(ctx context.Context, d InDoubt) (applied bool, err error)
 }
 
 // Claimer is a Store that can claim resources within the transaction that is to move their fences. Until that
-// transaction ends it keeps all else from moving them, so the claims need not have committed before (G1).
+// transaction ends it keeps all else from moving them, so the claims need not have committed before.
 type Claimer[Tx any] interface {
 	// Beside returns false if the Store can't, as it is configured. newHolder is nil unless locker's locks are kept
 	// beside the fences, so that BeginOwn sees them; then it names a new holder of locker's, and calls need no lease.
@@ -131,7 +131,7 @@ type Txn[Tx any] interface {
 	// returns an error that wraps an *OpError.
 	Run(ctx context.Context, op Op[Tx]) error
 
-	// Commit moves the fence of every claim by one position and commits, or does nothing (G2). moves is nil, or has
+	// Commit moves the fence of every claim by one position and commits, or does nothing. moves is nil, or has
 	// a Move for each claim. It returns the claims at their new positions. After an *InDoubtError, as when ctx
 	// ends, the outcome has to be resolved. After any other error nothing was or will be committed.
 	Commit(ctx context.Context, moves []Move) ([]Claim, error)
@@ -248,7 +248,7 @@ type OnceKey struct {
 	Request [32]byte
 }
 
-// OpRecord is what the history keeps of an operation's options OpID, Name and Attr.
+// OpRecord is what the history keeps of an operation's options OpID, OpName and OpAttr.
 type OpRecord struct {
 	ID    string            `json:"id,omitempty"`
 	Name  string            `json:"name,omitempty"`

@@ -78,7 +78,7 @@ func goCounts(t *testing.T, pool *pgxpool.Pool, g fence.Grant) {
 	receiver, err := guard.New(nil, store, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, receiver.Close(t.Context())) }()
-	require.NoError(t, guard.Do(t.Context(), receiver.UnderGrant(g), "counter", increment, guard.Name("go")))
+	require.NoError(t, guard.Do(t.Context(), receiver.UnderGrant(g), "counter", increment, guard.OpName("go")))
 }
 
 // history returns the entries in order, with the names that they recorded.

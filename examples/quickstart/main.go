@@ -82,7 +82,7 @@ func sellTwo(ctx context.Context, pool *pgxpool.Pool, g *fencekit.Guard) error {
 
 	return guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
 		return sell(ctx, tx, "42", 2) // no earlier holder can commit any more
-	}, guard.Name("sell"))
+	}, guard.OpName("sell"))
 }
 
 func sell(ctx context.Context, tx pgx.Tx, sku string, n int) error {

@@ -65,5 +65,5 @@ func run(ctx context.Context, client *clientv3.Client, urls []string) error {
 	return guard.Do(ctx, on, sku, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "update stock set qty = qty - 1 where sku = $1 and qty > 0", sku)
 		return err
-	}, guard.Name("sell"))
+	}, guard.OpName("sell"))
 }

@@ -220,7 +220,7 @@ func (le *leadership) notProclaimed(ctx context.Context, op string, err error) e
 	if cluster.Rejected(err) || errors.Is(err, cluster.ErrClientClosed) {
 		return failed
 	}
-	doubt := &fence.UnavailableError{Op: op, InDoubt: true, Err: failed}
+	doubt := &fence.UnavailableError{Call: op, InDoubt: true, Err: failed}
 	if away := (*fence.UnavailableError)(nil); errors.As(failed, &away) {
 		doubt.Reason, doubt.Err = away.Reason, away.Err
 	}

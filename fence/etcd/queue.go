@@ -260,7 +260,7 @@ func (ln *line) Changed() {
 
 // progress gives the resource to the first wanted position once no other process can own it: every key with a lower
 // create revision is gone, or belongs to a position of this process that has given up. Until that later key goes
-// too, no other process owns the resource (F2). Callers hold mu.
+// too, no other process owns the resource. Callers hold mu.
 func (ln *line) progress() {
 	ln.follower.Look(func(rev int64, queue []watch.Key) {
 		var room [quantum]*position

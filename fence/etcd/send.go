@@ -25,8 +25,7 @@ const (
 const maxFlights = 2
 
 // sender writes and deletes lock keys in the background, so that no call ends what another waits for. Keys that
-// come while Txns are under way share the next one, but never two keys of one queue, which would have equal tokens
-// (F1).
+// come while Txns are under way share the next one, but never two keys of one queue, which would have equal tokens.
 type sender struct {
 	locker *Locker
 
@@ -191,7 +190,7 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.puts[0].Session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
 }
 
-// done takes the create revision of the key as the token (F1). If the client sent the Txn twice, that is the
+// done takes the create revision of the key as the token. If the client sent the Txn twice, that is the
 // revision of the first one, which the second put reports.
 func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 	for i, p := range f.puts {

@@ -116,7 +116,7 @@ func unavailable(op string, err error) error {
 	default:
 		text = "the database fails"
 	}
-	return &fence.UnavailableError{Op: op, Reason: reason, Err: fmt.Errorf("pglock: %s: %w", text, err)}
+	return &fence.UnavailableError{Call: op, Reason: reason, Err: fmt.Errorf("pglock: %s: %w", text, err)}
 }
 
 // failed is the error of a request that err has ended. If a deadline of the caller's did, the database did not
@@ -130,5 +130,5 @@ func failed(ctx context.Context, op string, err error) error {
 	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return ended(ctx, op)
 	}
-	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("pglock: no answer from the database yet: %w", ended(ctx, op))}
+	return &fence.UnavailableError{Call: op, Reason: fence.Unreachable, Err: fmt.Errorf("pglock: no answer from the database yet: %w", ended(ctx, op))}
 }

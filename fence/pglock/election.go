@@ -83,7 +83,7 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	case p.Err() != nil:
 		return p.Err()
 	case inDoubt(err):
-		return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, InDoubt: true, Err: fmt.Errorf("pglock: not known whether the value was proclaimed: %w", err)}
+		return &fence.UnavailableError{Call: op, Reason: fence.Unreachable, InDoubt: true, Err: fmt.Errorf("pglock: not known whether the value was proclaimed: %w", err)}
 	case err != nil:
 		return failed(ctx, op, err)
 	case rows[0][0] == "t":

@@ -256,7 +256,7 @@ func (l *Locker) try(ctx context.Context, wait bool, value string, resources ...
 	if l.closing.IsClosed() {
 		return nil, nil, errClosed
 	}
-	return nil, nil, &fence.UnavailableError{Op: op, Reason: fence.QueueLost, Err: err}
+	return nil, nil, &fence.UnavailableError{Call: op, Reason: fence.QueueLost, Err: err}
 }
 
 // attempt returns the leases that it got, and why not the first that it did not.

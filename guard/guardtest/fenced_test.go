@@ -155,7 +155,7 @@ func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 			failure := failureOf(t, s, func(ctx context.Context, h holder) error { return run(s, ctx, h) }, s.state)
 			require.Contains(t, failure, "guardtest: sku/42: superseded "+moment)
 			require.Contains(t, failure, "the state changed: some of what run writes goes around the fence")
-			require.Contains(t, failure, "before: {Sold: Ledger:0}\n\tafter:  {Sold: Ledger:1}\n\trun returned: storage: sku/42: token")
+			require.Contains(t, failure, "before: {Sold: Ledger:0}\n\tafter:  {Sold: Ledger:1}\n\trun returned: guard: sku/42: token")
 			require.Zero(t, s.Open())
 		})
 	}
@@ -238,7 +238,7 @@ var unfenced = map[string]mistake{
 	},
 	"ends its transaction by SQL": {
 		does(func(*shop, context.Context, tx) error { return fmt.Errorf("%w by SQL", guard.ErrTxEnded) }),
-		"superseded before the function in its transaction ran: run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: storage: transaction has ended by SQL",
+		"superseded before the function in its transaction ran: run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: guard: transaction has ended by SQL",
 	},
 	"fails when it is not superseded": {
 		after(func(err error) error { return cmp.Or(err, errSoldOut) }), "not superseded: run has to succeed here, or its rejections show nothing: out of stock",
@@ -251,7 +251,7 @@ var unfenced = map[string]mistake{
 			}
 			return err
 		}),
-		"run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: selling: storage: sku/42",
+		"run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: selling: guard: sku/42",
 	},
 }
 

@@ -161,7 +161,7 @@ var repeated = map[string]mistake{
 	"fails by itself": {returns(errSoldOut), "run failed before it came to its COMMIT; prepare the data such that it succeeds: out of stock"},
 	"ends its transaction by SQL": {
 		does(func(*shop, context.Context, tx) error { return fmt.Errorf("%w by SQL", guard.ErrTxEnded) }),
-		"run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: storage: transaction has ended by SQL",
+		"run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: guard: transaction has ended by SQL",
 	},
 }
 

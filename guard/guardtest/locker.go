@@ -228,7 +228,7 @@ func (l *Locker) enqueue(ctx context.Context, resource string, e *lease, wait bo
 	case l.closed:
 		return fence.ErrClosed
 	case s.err != nil:
-		return &fence.UnavailableError{Op: "acquire " + resource, Err: s.err}
+		return &fence.UnavailableError{Call: "acquire " + resource, Err: s.err}
 	case k.owner != nil && !wait:
 		return &fence.LockedError{Resource: resource, Holder: k.owner.grant.Holder}
 	case k.owner != nil && k.owner.locker != l:

@@ -177,7 +177,7 @@ func refused(ctx context.Context, endpoints []string) error {
 		}
 		last = err
 	}
-	return &fence.UnavailableError{Op: "reach etcd", Reason: fence.Unreachable, Err: last}
+	return &fence.UnavailableError{Call: "reach etcd", Reason: fence.Unreachable, Err: last}
 }
 
 func (e *etcdFlags) ping(ctx context.Context, client *clientv3.Client) error {

@@ -51,7 +51,7 @@ func newTokensHistory(d *databaseFlags) *cobra.Command {
 	flags.StringSliceVar(&h.kinds, "kind", nil, "only these: claim, write, void, rejection")
 	flags.StringVar(&h.filter.Holder, "holder", "", "only holders that match this pattern with * and ?; of a rejection, the rejected holder")
 	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes that contain an operation with this id (guard.OpID)")
-	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes that contain an operation with this name (guard.Name)")
+	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes that contain an operation with this name (guard.OpName)")
 	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("the highest number of rows; 0 means %d for a table, and no limit for JSON", historyLimit))
 	flags.IntVar(&h.last, "last", 0, "only so many rows, the newest ones, the newest first")
 	cmd.MarkFlagsMutuallyExclusive("last", "limit")

@@ -79,7 +79,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 			return guard.Do(ctx, g, service.Resource(order.SKU), func(ctx context.Context, tx pgx.Tx) error {
 				_, err := service.Allocate(ctx, tx, order, decide)
 				return err
-			}, guard.OpID(order.ID), guard.Name("allocate"))
+			}, guard.OpID(order.ID), guard.OpName("allocate"))
 		}
 	} else {
 		w.allocate = func(ctx context.Context, order service.Order, decide service.Decision) error {

@@ -77,7 +77,7 @@ func (a *api) runOnce(ctx context.Context, order orderRequest) (answer, error) {
 	options := []guard.ValueOption{
 		guard.Once(order.key, order.identity()),
 		guard.Retryable(), // run does nothing but in tx
-		guard.Name("deduct"), guard.Attr("qty", strconv.Itoa(order.qty)),
+		guard.OpName("deduct"), guard.OpAttr("qty", strconv.Itoa(order.qty)),
 	}
 	if len(order.grants) > 0 {
 		return guard.Value(ctx, a.guard.UnderGrant(order.grants...), Resource(order.sku), run, options...)

@@ -90,7 +90,7 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 		return p.Err()
 	case err != nil:
 		reason, err := l.service.Explain(err)
-		return &fence.UnavailableError{Op: op, Reason: reason, InDoubt: true, Err: err}
+		return &fence.UnavailableError{Call: op, Reason: reason, InDoubt: true, Err: err}
 	}
 	return nil
 }

@@ -264,7 +264,7 @@ func (l *Locker) unavailable(op string, err error) error {
 		return nil
 	}
 	reason, err := l.service.Explain(err)
-	return &fence.UnavailableError{Op: op, Reason: reason, Err: err}
+	return &fence.UnavailableError{Call: op, Reason: reason, Err: err}
 }
 
 // within makes a request, and returns when ctx ends, or the request's time: a client does so only if it is told to.

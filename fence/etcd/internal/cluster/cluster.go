@@ -152,7 +152,7 @@ func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 }
 
 // CheckServer returns an error with the reason fence.Imitated if the server puts a value under the key that a Txn
-// compares, instead of the one that it names: then each process would find its own lock key alone, or none (F2). It
+// compares, instead of the one that it names: then each process would find its own lock key alone, or none. It
 // asks once, and again after Recover, when another server may answer. Its key lives under id, or else under a lease
 // of its own.
 func (c *Cluster) CheckServer(ctx context.Context, id clientv3.LeaseID) error {

@@ -48,7 +48,7 @@ func (c *Cluster) Diagnose(op string, err error) error {
 		return nil
 	}
 	reason, text := c.diagnose(err)
-	return &fence.UnavailableError{Op: op, Reason: reason, Err: text}
+	return &fence.UnavailableError{Call: op, Reason: reason, Err: text}
 }
 
 type reasoned interface {
@@ -154,7 +154,7 @@ func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
 func (c *Cluster) Unavailable(op string, err error) error {
 	switch {
 	case c.Closed():
-		return &fence.UnavailableError{Op: op, Err: ErrClientClosed}
+		return &fence.UnavailableError{Call: op, Err: ErrClientClosed}
 	case !errors.Is(err, context.DeadlineExceeded):
 		return c.Diagnose(op, err)
 	}
@@ -169,7 +169,7 @@ func (c *Cluster) Unavailable(op string, err error) error {
 		}
 	}
 	err = fmt.Errorf("etcd: no answer%s from %s: %s; %s", limit, c.endpoints(), why, checkMembers)
-	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: err}
+	return &fence.UnavailableError{Call: op, Reason: fence.Unreachable, Err: err}
 }
 
 // Unanswered returns the error after ctx ended without an answer from etcd. After a deadline it names the
@@ -181,7 +181,7 @@ func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	}
 	state := stateText(c.Client.ActiveConnection().GetState())
 	err := fmt.Errorf("etcd: no answer yet from %s: %s; %s: %w", c.endpoints(), state, checkMembers, end)
-	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: err}
+	return &fence.UnavailableError{Call: op, Reason: fence.Unreachable, Err: err}
 }
 
 const checkMembers = "check that a majority of etcd's members runs, and that the client's Endpoints are theirs"

@@ -97,7 +97,7 @@ func (k Space) Void(id clientv3.LeaseID) string {
 
 func (k Space) Epoch() string { return k.Prefix + "/epoch" }
 
-// LockValue is the value of a lock key, for people and observers. No decision depends on it (F2).
+// LockValue is the value of a lock key, for people and observers. No decision depends on it.
 type LockValue struct {
 	Holder string `json:"holder"`
 	Epoch  int64  `json:"epoch"`

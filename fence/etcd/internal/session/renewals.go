@@ -56,7 +56,7 @@ func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 	end, _ := ctx.Deadline()
 	another := time.NewTicker(max(time.Until(end)/3, time.Millisecond)) // three streams in all
 	defer another.Stop()
-	// No stream outlives the call: a late answer must not be taken for that of a later renewal (F3).
+	// No stream outlives the call: a late answer must not be taken for that of a later renewal.
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)

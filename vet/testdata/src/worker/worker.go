@@ -151,6 +151,6 @@ func (w *worker) report(ctx context.Context, day time.Time) (total int, err erro
 			return err
 		}
 		return tx.Commit()
-	}), guard.Name("report"))
+	}), guard.OpName("report"))
 	return total, err
 }

@@ -90,7 +90,7 @@ func TestCalls_RejectBadArguments(t *testing.T) {
 	long := strings.Repeat("x", 513)
 	var many []guard.Option
 	for i := range 17 {
-		many = append(many, guard.Attr(string(rune('a'+i)), ""))
+		many = append(many, guard.OpAttr(string(rune('a'+i)), ""))
 	}
 	require.ErrorIs(t, guard.Do(ctx, g, sku, nil), guard.ErrInvalid)
 	require.ErrorIs(t, guard.Do(ctx, nil, sku, set("k", "v")), guard.ErrInvalid)
@@ -113,11 +113,11 @@ func TestCalls_RejectBadArguments(t *testing.T) {
 		}
 	}
 	for option, twice := range map[string][]guard.ValueOption{
-		"Once":     {guard.Once("a", nil), guard.Once("b", nil)},
-		"OpID":     {guard.OpID("a"), guard.OpID("b")},
-		"Name":     {guard.Name("a"), guard.Name("b")},
-		`Attr "k"`: {guard.Attr("k", "v"), guard.Attr("k", "w")},
-		"Receipt":  {guard.Receipt(new(storage.Receipt)), guard.Receipt(new(storage.Receipt))},
+		"Once":       {guard.Once("a", nil), guard.Once("b", nil)},
+		"OpID":       {guard.OpID("a"), guard.OpID("b")},
+		"OpName":     {guard.OpName("a"), guard.OpName("b")},
+		`OpAttr "k"`: {guard.OpAttr("k", "v"), guard.OpAttr("k", "w")},
+		"Receipt":    {guard.Receipt(new(storage.Receipt)), guard.Receipt(new(storage.Receipt))},
 	} {
 		err := doOnce(ctx, g, sku, set("k", "v"), twice...)
 		require.ErrorIs(t, err, guard.ErrInvalid)
@@ -125,8 +125,8 @@ func TestCalls_RejectBadArguments(t *testing.T) {
 	}
 	for _, opts := range [][]guard.Option{
 		{guard.OpID("")}, {guard.OpID(long)}, {guard.OpID("\xff")}, {guard.OpID("a\x00")},
-		{guard.Name("")}, {guard.Name(long)}, {nil}, many,
-		{guard.Attr("", "v")}, {guard.Attr(long, "v")}, {guard.Attr("k", long)}, {guard.Attr("k", "\xff")},
+		{guard.OpName("")}, {guard.OpName(long)}, {nil}, many,
+		{guard.OpAttr("", "v")}, {guard.OpAttr(long, "v")}, {guard.OpAttr("k", long)}, {guard.OpAttr("k", "\xff")},
 		{guard.Receipt(nil)}, {guard.Receipt(new(storage.Receipt)), guard.ReadOnly()},
 	} {
 		require.ErrorIs(t, guard.Do(ctx, g, sku, set("k", "v"), opts...), guard.ErrInvalid)

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func newTestLines() *lines { return newLines(nil, 0, 0, newMemory(), newReporter(nil, nil)) }
+func newTestLines() *localLocks {
+	return newLocalLocks(nil, 0, 0, newSightings(), newReporter(nil, nil))
+}
 
 // A waiter's turn comes in the same moment as its context ends. Whichever it sees first, the turn must not get lost.
 func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
@@ -18,12 +20,12 @@ func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for left := 0; left < 10; {
-		l, err := all.takeTurn(t.Context(), "sku/42", nil)
+		l, err := all.lock(t.Context(), "sku/42", nil)
 		require.NoError(t, err)
 		w := l.waiting.join(nil)
-		all.passTurn(t.Context(), l)
+		all.unlock(t.Context(), l)
 		if _, err = all.wait(ctx, l, w); err == nil {
-			all.passTurn(t.Context(), l)
+			all.unlock(t.Context(), l)
 		} else {
 			require.ErrorIs(t, err, context.Canceled)
 			left++
@@ -34,17 +36,17 @@ func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
 
 // A transaction that made its own claim, and took no effect, has ruled out no COMMIT of before.
 func TestMemory_ADoubtOutlastsALaterOneThatIsSettled(t *testing.T) {
-	m := newMemory()
+	m := newSightings()
 	doubt := func(token fence.Token) *UnknownOutcomeError {
 		claim := storage.Claim{Grant: fence.Grant{Resource: "r", Epoch: 1, Token: token}}
 		err := &UnknownOutcomeError{inDoubt: storage.InDoubt{Claims: []storage.Claim{claim}}}
-		m.leaveDoubt(err)
+		m.addDoubt(err)
 		return err
 	}
 	lease := doubt(5).inDoubt.Claims[0].Grant
-	m.settled(doubt(6))
+	m.removeDoubt(doubt(6))
 	require.True(t, m.inDoubt(lease))
-	m.givenUp(&grantState{claim: storage.Claim{Grant: fence.Grant{Resource: "r", Epoch: 1, Token: 7}}, claimed: true})
+	m.note(&grantState{claim: storage.Claim{Grant: fence.Grant{Resource: "r", Epoch: 1, Token: 7}}, claimed: true})
 	require.False(t, m.inDoubt(lease))
 	require.Empty(t, m.doubts)
 }
