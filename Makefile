@@ -4,6 +4,9 @@
 # Works in a checkout that another user owns.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
+# A server that is missing is a failure here; "go test" alone leaves out what needs it.
+export FENCEKIT_TESTS := all
+
 # A net for what hangs, far from what the slowest machine needs.
 # "make lint" vets.
 test = FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd go test -count=1 -vet=off -timeout 90m
@@ -120,8 +123,9 @@ mutants: setup-test ## break Fencekit in one place at a time, and show which tes
 nightly: setup-test ## run all that takes long, and keep what it says in nightly/COMMIT; again goes on where it was interrupted
 	@scripts/nightly
 
-lint: check-go ## check the format, go vet, staticcheck, and GitHub's workflows
+lint: check-go ## check the format, go vet, staticcheck, GitHub's workflows, and that no large or built file is tracked
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
+	@scripts/check-files
 	for module in . $(nested); do (cd $$module && go vet -tags $(tags) ./... && go run $(staticcheck) -tags $(tags) ./...) || exit 1; done
 	go run $(actionlint)
 	@echo "Formatted, and go vet, staticcheck and actionlint find nothing."
