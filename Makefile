@@ -166,6 +166,7 @@ check-go:
 	@scripts/check-go
 
 clean: ## remove what was built here, and what chaos, benchmarks and nightly runs have left
-	rm -rf bin dist chaos-runs bench-runs bench/bench-runs nightly
+	rm -rf bin dist chaos-runs bench-runs bench/bench-runs nightly .fencekit fencectl fencectl-chaos inventory kube-apiserver quickstart
+	find . -name .git -prune -o -type f \( -name '*.test' -o -name '*.out' -o -name '*.prof' -o -name '*.exe' \) -exec rm -f {} +
 
 comma := ,
