@@ -4,6 +4,9 @@
 # Works in a checkout that another user owns.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
+# A server that is missing is a failure here; "go test" alone leaves out what needs it.
+export FENCEKIT_TESTS := all
+
 # A net for what hangs, far from what the slowest machine needs.
 # "make lint" vets.
 test = FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd go test -count=1 -vet=off -timeout 90m
@@ -17,7 +20,7 @@ longest = ./storage/postgres ./internal/test/... ./internal/fencectl ./chaos ./e
 # Beside that on this machine; scripts/build-images knows where Debian has them.
 postgres_versions = 17 18
 # What RACE=1 runs under the race detector: the packages whose goroutines share memory.
-raced = ./fence/... ./guard/... ./guardsql ./storage/... ./chaos/internal/...
+raced = ./fence/... ./guard/... ./guardsql ./jobs ./storage/... ./chaos/internal/...
 # Every process of the race detector sleeps for a second at its end, and chaos ends
 # hundreds of worker processes. All of their goroutines have been waited for by then.
 export GORACE := atexit_sleep_ms=0 $(GORACE)
@@ -34,7 +37,7 @@ govulncheck = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 goreleaser = github.com/goreleaser/goreleaser/v2@v2.15.1
 
 # What services import.
-library = . ./audit/... ./fence/... ./guard... ./storage/...
+library = . ./audit/... ./fence/... ./guard... ./jobs ./storage/...
 
 # Servers that tests start keep their files in memory, where the machine has room.
 inmemory = env $(shell scripts/memory-tmp)
@@ -120,8 +123,9 @@ mutants: setup-test ## break Fencekit in one place at a time, and show which tes
 nightly: setup-test ## run all that takes long, and keep what it says in nightly/COMMIT; again goes on where it was interrupted
 	@scripts/nightly
 
-lint: check-go ## check the format, go vet, staticcheck, and GitHub's workflows
+lint: check-go ## check the format, go vet, staticcheck, GitHub's workflows, and that no large or built file is tracked
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
+	@scripts/check-files
 	for module in . $(nested); do (cd $$module && go vet -tags $(tags) ./... && go run $(staticcheck) -tags $(tags) ./...) || exit 1; done
 	go run $(actionlint)
 	@echo "Formatted, and go vet, staticcheck and actionlint find nothing."
@@ -162,6 +166,7 @@ check-go:
 	@scripts/check-go
 
 clean: ## remove what was built here, and what chaos, benchmarks and nightly runs have left
-	rm -rf bin dist chaos-runs bench-runs internal/test/bench/bench-runs nightly
+	rm -rf bin dist chaos-runs bench-runs internal/test/bench/bench-runs nightly .fencekit fencectl fencectl-chaos inventory kube-apiserver quickstart
+	find . -name .git -prune -o -type f \( -name '*.test' -o -name '*.out' -o -name '*.prof' -o -name '*.exe' \) -exec rm -f {} +
 
 comma := ,

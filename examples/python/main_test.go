@@ -33,6 +33,8 @@ var interpreter = process.Installed{
 	Advice:    "sudo apt-get install python3-psycopg | sudo dnf install python3-psycopg3 | pip install 'psycopg[binary]'",
 }
 
+func init() { interpreter.Needed() }
+
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 // database returns a fresh one with Fencekit's tables and a counter at 0.

@@ -1,6 +1,7 @@
 package etcdserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/test/testenv/process"
 )
 
 const (
@@ -20,6 +23,13 @@ const (
 	etcdDir     = "internal/test/testenv/cmd/etcd" // of a module of its own, so that users of this one don't have to require a server
 	etcdPackage = module + "/" + etcdDir
 )
+
+func init() {
+	process.Needs("etcd", func(context.Context) error {
+		_, err := findBinary()
+		return err
+	})
+}
 
 // findBinary returns the etcd that the environment names, the one beside this program, or else the one that the go
 // command builds into its cache. Linking a server into each program that starts one would take longer than most tests.

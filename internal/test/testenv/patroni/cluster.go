@@ -60,6 +60,8 @@ var installedHAProxy = process.Installed{
 	Advice:    "sudo apt-get install haproxy | sudo dnf install haproxy | brew install haproxy",
 }
 
+func init() { installedHAProxy.Needed() }
+
 var (
 	//go:embed haproxy.cfg
 	haproxyText     string

@@ -47,6 +47,8 @@ var installed = process.Installed{
 	Advice: "sudo apt-get install patroni | sudo dnf install patroni patroni-etcd | pipx install 'patroni[etcd3,psycopg3]'",
 }
 
+func init() { installed.Needed() }
+
 var (
 	//go:embed patroni.yml
 	configurationText     string

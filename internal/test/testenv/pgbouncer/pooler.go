@@ -26,6 +26,8 @@ var installed = process.Installed{
 	Advice: "sudo apt-get install pgbouncer | sudo dnf install pgbouncer | brew install pgbouncer",
 }
 
+func init() { installed.Needed() }
+
 // Start starts a pooler in front of the server, or the proxy, that a DSN leads to, and returns once it answers, which
 // needs no Postgres that does; it must be stopped by Stop. Any client may connect, and is the DSN's user there.
 //

@@ -131,6 +131,17 @@ func useExternal(ctx context.Context, dsn string) (*Server, error) {
 	return p, nil
 }
 
+// Some tests run the server's own programs, so a Docker that answers isn't enough unless the environment asks for it.
+func init() {
+	process.Needs("Postgres", func(ctx context.Context) error {
+		if os.Getenv(DSNVar) != "" || os.Getenv(wayVar) == "docker" {
+			return nil
+		}
+		_, _, err := FindBinaries(ctx)
+		return err
+	})
+}
+
 // FindBinaries returns the directory that has postgres and initdb, and their version, as "15.18":
 // those that Start would run with Config.Local. It fails with *process.NotFoundError if there is
 // none.

@@ -68,6 +68,14 @@ func (p *Installed) Find(ctx context.Context) (path, version string, err error) 
 	return "", "", none
 }
 
+// Needed has Missing look for the program.
+func (p *Installed) Needed() {
+	Needs(p.Server, func(ctx context.Context) error {
+		_, _, err := p.Find(ctx)
+		return err
+	})
+}
+
 func (p *Installed) inspect(ctx context.Context, place string) (path, version string, err error) {
 	if path, err = exec.LookPath(place); err != nil {
 		return "", "", errors.Unwrap(err)

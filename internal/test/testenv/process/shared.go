@@ -21,6 +21,28 @@ func Shared[S interface{ Stop(context.Context) error }](start func(context.Conte
 	})
 }
 
+type need struct {
+	server string
+	look   func(context.Context) error
+}
+
+var needs []need
+
+// Needs has Missing look for a server in each binary that links the caller, which calls it in init.
+func Needs(server string, look func(context.Context) error) {
+	needs = append(needs, need{server, look})
+}
+
+// Missing names the servers that this binary may start and that aren't here.
+func Missing(ctx context.Context) (servers []string) {
+	for _, n := range needs {
+		if n.look(ctx) != nil {
+			servers = append(servers, n.server)
+		}
+	}
+	return servers
+}
+
 var cleanups struct {
 	mu    sync.Mutex
 	calls []func(context.Context) error

@@ -22,6 +22,8 @@ var installed = process.Installed{
 	Advice: "sudo apt-get install redis-server | sudo dnf install redis | brew install redis",
 }
 
+func init() { installed.Needed() }
+
 // Start starts a Redis and returns once it answers; it must be stopped by
 // Stop. It fails with *process.NotFoundError if none is installed. ctx bounds the start
 // alone. Settings are lines of its configuration.

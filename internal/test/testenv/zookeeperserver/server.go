@@ -31,6 +31,8 @@ var installed = process.Installed{
 	Advice: "sudo apt-get install zookeeper",
 }
 
+func init() { installed.Needed() }
+
 // Start starts a ZooKeeper and returns once it serves; it must be stopped by Stop. It fails with
 // *process.NotFoundError if none is installed. ctx bounds the start alone. Settings are lines of its configuration, or
 // options of Java.
