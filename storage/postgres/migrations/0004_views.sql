@@ -79,11 +79,11 @@ select e.resource,
                when false then json_build_array(json_build_object('attrs', json_build_object('malformed', e.ops::text)))
            end) with ordinality o (op, number);
 
-comment on view {{schema}}.entry_operation is 'What the operations of writes recorded (guard.OpID, guard.Name, guard.Attr): one row for each; writes that recorded nothing have none, and what is no array of operations is one with the attribute malformed.';
+comment on view {{schema}}.entry_operation is 'What the operations of writes recorded (guard.OpID, guard.OpName, guard.OpAttr): one row for each; writes that recorded nothing have none, and what is no array of operations is one with the attribute malformed.';
 comment on column {{schema}}.entry_operation.number is 'the place of the operation within its transaction, from 1';
 comment on column {{schema}}.entry_operation.id is 'guard.OpID';
-comment on column {{schema}}.entry_operation.name is 'guard.Name';
-comment on column {{schema}}.entry_operation.attrs is 'guard.Attr: an object of texts';
+comment on column {{schema}}.entry_operation.name is 'guard.OpName';
+comment on column {{schema}}.entry_operation.attrs is 'guard.OpAttr: an object of texts';
 
 create view {{schema}}.current_fence as
 select r.name as resource,
