@@ -28,7 +28,7 @@ var sharedFencectl = testserver.Shared(func(ctx context.Context) (*testserver.Di
 	return dir, nil
 })
 
-// runbook is the commands of the sections of docs/operate.md, which a test runs one after
+// runbook is the commands of the sections of docs/runbook.md, which a test runs one after
 // another: all commands of a section, and no others.
 type runbook struct {
 	t        *testing.T
@@ -60,7 +60,7 @@ var commandLine = regexp.MustCompile(`(?m)^    (\S.*?)(?: +# .*)?$`)
 func (b *runbook) open(heading string) {
 	b.t.Helper()
 	b.done()
-	text, err := os.ReadFile("../../../docs/operate.md")
+	text, err := os.ReadFile("../../../docs/runbook.md")
 	require.NoError(b.t, err)
 	_, section, found := strings.Cut(string(text), "\n### "+heading+"\n")
 	require.True(b.t, found, heading)

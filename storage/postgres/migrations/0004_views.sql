@@ -106,7 +106,7 @@ comment on column {{schema}}.current_fence.hash is 'of the last entry, in hexade
 create index rejection_resource on {{schema}}.rejection (resource, id);
 
 comment on table {{schema}}.rejection is 'Grants that a fence rejected: one row for equal rejections, with their count.';
-comment on column {{schema}}.rejection.reason is 'the reason; docs/operate.md, "Calls fail with", explains each';
+comment on column {{schema}}.rejection.reason is 'the reason; docs/runbook.md, "Calls fail with", explains each';
 comment on column {{schema}}.rejection.stage is 'the step of the guarded operation';
 comment on column {{schema}}.rejection.holder is 'the rejected holder; epoch and token are its grant''s';
 comment on column {{schema}}.rejection.current_holder is 'the holder that had the fence, under current_epoch and current_token, since current_since';

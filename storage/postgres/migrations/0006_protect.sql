@@ -1,5 +1,5 @@
 -- Protected tables: triggers on the user's tables that reject, or only record, writes outside guarded transactions
--- of the rows' own resources. See docs/protocol.md, "Protected tables".
+-- of the rows' own resources. See docs/protocol-features.md, "Protected tables".
 
 insert into {{schema}}.migration (version, name) values (6, 'protect');
 
