@@ -40,7 +40,8 @@ type Queue[Row any] struct {
 	Next string
 	// Args are the arguments of Next, by default none.
 	Args []any
-	// Key returns what tells the row from all others, such as its primary key as text: at least 1 byte.
+	// Key returns what tells the row from all others, such as its primary key as text: at least 1 byte. A row whose
+	// resource then has no valid name is passed over, and the Logger told once.
 	Key func(row Row) string
 	// Workers is how many functions run at a time; default 10. They share the connections of the Guard's pool, of which
 	// each has one in a transaction alone.
@@ -113,7 +114,7 @@ func Work[Row any](ctx context.Context, g *fencekit.Guard, q Queue[Row], do func
 	if err := q.fill(); err != nil {
 		return err
 	}
-	w := &worker[Row]{Queue: q, guard: g, do: do, freed: make(chan struct{}, 1)}
+	w := &worker[Row]{Queue: q, guard: g, do: do, freed: make(chan struct{}, 1), unfit: map[string]bool{}}
 	w.pool = g.Store.Pool()
 	schema, shard := g.Store.Place()
 	w.shard, w.schema = shard, pgx.Identifier{schema}.Sanitize()
@@ -141,7 +142,8 @@ type worker[Row any] struct {
 	pool   *pgxpool.Pool
 	schema string // quoted
 	shard  string
-	known  bool // the database has the queue
+	known  bool            // the database has the queue
+	unfit  map[string]bool // names that can't be a resource's, which the Logger was told
 
 	freed chan struct{} // has a signal when a function has returned
 
@@ -158,7 +160,7 @@ type ended struct {
 
 func (w *worker[Row]) work(ctx context.Context) error {
 	var running sync.WaitGroup
-	defer w.giveBack(context.WithoutCancel(ctx))
+	defer func() { w.giveBack(context.WithoutCancel(ctx), time.Now().Add(w.Pause)) }()
 	defer running.Wait()
 	for ctx.Err() == nil {
 		free := w.free()
@@ -166,6 +168,8 @@ func (w *worker[Row]) work(ctx context.Context) error {
 		var err error
 		if free > 0 {
 			took, err = w.take(ctx, free)
+		} else {
+			w.giveBack(ctx, time.Now())
 		}
 		switch {
 		case lasting(err):
@@ -187,11 +191,14 @@ func (w *worker[Row]) free() int {
 	return w.Workers - w.running
 }
 
-// wait returns when a function has returned; or, if some more could run, after a while.
+// wait returns when a function has returned; or, if some more could run, after a while, and else once a lease is to be
+// given back.
 func (w *worker[Row]) wait(ctx context.Context, idle int) {
 	var poll <-chan time.Time
 	if idle > 0 {
 		poll = time.After(w.Poll)
+	} else if from, some := w.nextDue(); some {
+		poll = time.After(time.Until(from))
 	}
 	select {
 	case <-w.freed:
@@ -249,19 +256,14 @@ func (w *worker[Row]) takeIn(ctx context.Context, tx pgx.Tx, t *pglock.Taking, w
 		if err != nil {
 			return nil, err
 		}
-		names := make([]string, len(page))
-		for i, row := range page {
-			if names[i] = w.Name + "/" + w.Key(row); len(names[i]) <= len(w.Name)+1 {
-				return nil, fmt.Errorf("%w: Queue.Key returned nothing for a row, which can't be its key", guard.ErrInvalid)
-			}
-		}
+		names, fit := w.named(page)
 		some, err := t.Try(ctx, tx, left, w.shard, names...)
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range some {
 			claim := storage.Claim{Grant: l.Grant(), Resource: l.Fence, Position: storage.Position{Seq: l.Seq, Tx: storage.TxID(l.Tx)}}
-			took, rows = append(took, taken[Row]{l.Lease, page[l.Place], &claim}), append(rows, page[l.Place])
+			took, rows = append(took, taken[Row]{l.Lease, fit[l.Place], &claim}), append(rows, fit[l.Place])
 		}
 		if left -= len(some); left == 0 || len(page) < size {
 			break
@@ -271,6 +273,23 @@ func (w *worker[Row]) takeIn(ctx context.Context, tx pgx.Tx, t *pglock.Taking, w
 		err = w.Taken(ctx, tx, rows)
 	}
 	return took, err
+}
+
+// named returns the resources of those rows that can have one.
+func (w *worker[Row]) named(rows []Row) (names []string, fit []Row) {
+	for _, row := range rows {
+		key := w.Key(row)
+		name := w.Name + "/" + key
+		err := fence.ValidateResource(name)
+		switch {
+		case key != "" && err == nil:
+			names, fit = append(names, name), append(fit, row)
+		case !w.unfit[name]:
+			w.unfit[name] = true
+			w.Logger.Warn("jobs: a row is passed over: its key can't name a resource", "queue", w.Name, "key", key, "error", err)
+		}
+	}
+	return names, fit
 }
 
 func (w *worker[Row]) fetch(ctx context.Context, tx pgx.Tx, n int) ([]Row, error) {
@@ -326,11 +345,23 @@ func (w *worker[Row]) due(now time.Time) (due []fence.Lease) {
 	return due
 }
 
-func (w *worker[Row]) giveBack(ctx context.Context) {
+// nextDue returns when the next lease is to be given back.
+func (w *worker[Row]) nextDue() (from time.Time, some bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.ended {
+		if !some || e.from.Before(from) {
+			from, some = e.from, true
+		}
+	}
+	return from, some
+}
+
+func (w *worker[Row]) giveBack(ctx context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, takeTimeout)
 	defer cancel()
 	var all sync.WaitGroup
-	for _, l := range w.due(time.Now().Add(w.Pause)) {
+	for _, l := range w.due(now) {
 		all.Go(func() { _ = l.Release(ctx) })
 	}
 	all.Wait()

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,6 +119,55 @@ func TestWork_GoesOnPastWhatFails(t *testing.T) {
 	})
 	await(t, pool, "effect", 21)
 	require.Eventually(t, func() bool { return tries.Load() > 2*19 }, time.Minute, time.Millisecond, "it is tried again")
+}
+
+// A row whose function failed is left alone for Pause, and no longer: here the process that had it is busy meanwhile.
+func TestWork_ABusyProcessGivesBackWhatFailed(t *testing.T) {
+	t.Parallel()
+	pool := database(t, 2)
+	busy, goOn := make(chan struct{}), make(chan struct{})
+	start(t, process(t, pool), queue(1), func(ctx context.Context, j jobs.Job[job]) error {
+		if j.Row.ID == 1 {
+			return errors.New("later")
+		}
+		close(busy)
+		<-goOn
+		return finish(ctx, j)
+	})
+	t.Cleanup(func() { close(goOn) })
+	<-busy
+	start(t, process(t, pool), queue(1), finish)
+	await(t, pool, "effect where job = 1", 1)
+}
+
+// A row that can't be a resource keeps nobody from the rows behind it.
+func TestWork_PassesOverWhatCanNotBeAResource(t *testing.T) {
+	t.Parallel()
+	pool := database(t, 4)
+	q := queue(1)
+	q.Key = func(j job) string { return [...]string{"", "a\nb", strings.Repeat("k", 1000), "4"}[j.ID-1] }
+	var log lines
+	q.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	start(t, process(t, pool), q, finish)
+	await(t, pool, "effect where job = 4", 1)
+	require.Equal(t, 3, strings.Count(log.String(), "its key can't name a resource"))
+}
+
+type lines struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.String()
 }
 
 // MaxRun frees the row for others, and a function that goes on all the same is rejected.
@@ -268,8 +320,6 @@ func TestWork_SaysWhatIsWrong(t *testing.T) {
 		"42P01":                       func(q *jobs.Queue[job]) { q.Next = "select * from nothing for update skip locked" },
 		"42601":                       func(q *jobs.Queue[job]) { q.Next = "delete from job where for update skip locked" },
 		"reading row 1 of Queue.Next": func(q *jobs.Queue[job]) { q.Next = "select * from job for update skip locked" },
-		"resource":                    func(q *jobs.Queue[job]) { q.Key = func(job) string { return "a\nb" } },
-		"can't be its key":            func(q *jobs.Queue[job]) { q.Key = func(job) string { return "" } },
 	} {
 		q := queue(1)
 		change(&q)
