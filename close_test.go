@@ -18,7 +18,7 @@ import (
 // stopping is a Guard in the midst of its work: a call runs, another waits behind it,
 // a resource is owned and idle, and the process leads an election.
 type stopping struct {
-	*fencekit.Guard
+	*fencekit.Client
 	client     *clientv3.Client
 	pool       *pgxpool.Pool
 	prefix     string
@@ -43,7 +43,7 @@ func newStopping(t *testing.T) *stopping {
 	}
 	cfg := &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{observer}}}
 	cfg.Locker, s.prefix = newLocker(t, s.client)
-	s.Guard = newGuard(t, s.pool, cfg)
+	s.Client = newGuard(t, s.pool, cfg)
 	election, err := s.Election("jobs")
 	require.NoError(t, err)
 	s.leadership, err = election.Campaign(t.Context(), "here")

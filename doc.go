@@ -1,4 +1,4 @@
-// Package fencekit is the front door of Fencekit: a Guard on Postgres, with its locks there
+// Package fencekit is the front door of Fencekit: a Client, which is a Guard on Postgres, with its locks there
 // or in another lock service, in one call. Under a Guard, a process that was paused, cut off or is late can't change data
 // after another process has taken over.
 //

@@ -15,7 +15,7 @@ import (
 )
 
 // restock puts all deliveries into the stock, in the one process that leads.
-func restock(ctx context.Context, g *fencekit.Guard, address string) error {
+func restock(ctx context.Context, g *fencekit.Client, address string) error {
 	election, err := g.Election("restocker")
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func restock(ctx context.Context, g *fencekit.Guard, address string) error {
 	}
 }
 
-func lead(ctx context.Context, g *fencekit.Guard, election fence.Election, address string) error {
+func lead(ctx context.Context, g *fencekit.Client, election fence.Election, address string) error {
 	leadership, err := election.Campaign(ctx, address) // returns when this process leads
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func lead(ctx context.Context, g *fencekit.Guard, election fence.Election, addre
 
 // receive puts the oldest delivery into the stock. Deliveries are the leader's alone. The stock is
 // not: whoever sells writes it as sku/42, so the leader needs that resource too.
-func receive(ctx context.Context, g *fencekit.Guard, leadership fence.Leadership) (more bool, err error) {
+func receive(ctx context.Context, g *fencekit.Client, leadership fence.Leadership) (more bool, err error) {
 	id, sku, err := nextDelivery(ctx, g.UnderLease(leadership))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil

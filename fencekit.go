@@ -20,8 +20,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// Runner is what a function of yours takes that runs guarded transactions: a *Guard,
-// the Runner of a guard.Hold, Guard.UnderGrant or Guard.UnderLease.
+// Runner is what a function of yours takes that runs guarded transactions: a *Client,
+// the Runner of a guard.Hold, Client.UnderGrant or Client.UnderLease.
 type Runner = guard.Runner[pgx.Tx]
 
 // Locker is the lock service of a Guard: a *pglock.Locker, an *etcd.Locker, a *redislock.Locker, or another one.
@@ -36,9 +36,9 @@ type Locker interface {
 	Close(ctx context.Context) error
 }
 
-// Guard is a guard.Guard with a lock service and a store of its own. Use New. Its methods may be called from several
+// Client is a guard.Guard with a lock service and a store of its own. Use New. Its methods may be called from several
 // goroutines.
-type Guard struct {
+type Client struct {
 	*guard.Guard[pgx.Tx]
 	Locker Locker
 	Store  *postgres.Store
@@ -48,10 +48,10 @@ type Guard struct {
 	stopPruning func()
 }
 
-// Config configures a Guard. A nil *Config, and every zero field, means the default.
+// Config configures a Client. A nil *Config, and every zero field, means the default.
 type Config struct {
 	// Locker is the lock service; all processes that guard the same resources have to use the same one. New takes it
-	// over, unless it fails: Guard.Close closes it. One that several Guards share is for guard.New. Default: a
+	// over, unless it fails: Client.Close closes it. One that several Clients share is for guard.New. Default: a
 	// pglock.Locker, which keeps the locks beside the fences, with the defaults of its Config.
 	Locker Locker
 	// Guard configures the calls.
@@ -59,7 +59,7 @@ type Config struct {
 	// Store configures the database. Store.StatementTimeout has to lie below the Locker's TTL. If it isn't set it is at
 	// most half of that.
 	Store postgres.Config
-	// PruneEvery is how often the Guard calls Store.Prune, first after that time, until Close; an
+	// PruneEvery is how often the Client calls Store.Prune, first after that time, until Close; an
 	// hour, for example. What Prune deletes is the policy of the schema's owner. It is safe to set
 	// in every process: only one prunes at a time. Between a second and 24 hours. Default:
 	// never, so that something else has to.
@@ -69,10 +69,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// New returns a Guard on pool, which stays the caller's: close it after the Guard. It asks no server; see
-// Guard.Migrate and Guard.Check. With the default Locker it keeps one connection beside those of pool. A nil pool, and a
+// New returns a Client on pool, which stays the caller's: close it after the Client. It asks no server; see
+// Client.Migrate and Client.Check. With the default Locker it keeps one connection beside those of pool. A nil pool, and a
 // Config that is out of bounds, are guard.ErrInvalid.
-func New(pool *pgxpool.Pool, cfg *Config) (*Guard, error) {
+func New(pool *pgxpool.Pool, cfg *Config) (*Client, error) {
 	var c Config
 	if cfg != nil {
 		c = *cfg
@@ -96,7 +96,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &Guard{Guard: g, Locker: c.Locker, Store: store, pool: pool, schema: c.Store.Schema, stopPruning: func() {}}
+	made := &Client{Guard: g, Locker: c.Locker, Store: store, pool: pool, schema: c.Store.Schema, stopPruning: func() {}}
 	if c.PruneEvery > 0 {
 		made.stopPruning = pruneRegularly(store, c.PruneEvery, c.Logger)
 	}
@@ -123,11 +123,11 @@ func (c *Config) fit() error {
 // defaultStatementTimeout is that of postgres.Config.
 const defaultStatementTimeout = 5 * time.Second
 
-// Election returns the election of a name. What runs on Guard.UnderLease of its
+// Election returns the election of a name. What runs on Client.UnderLease of its
 // Leadership is rejected once a later leader has begun. It makes no request; a name
 // that can't be a resource is a *fence.InvalidGrantError. Config.Guard.Observers learn of its
 // campaigns and leaderships as they do of locks.
-func (g *Guard) Election(name string) (fence.Election, error) {
+func (g *Client) Election(name string) (fence.Election, error) {
 	e, err := g.Locker.Election(name)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (g *Guard) Election(name string) (fence.Election, error) {
 // fail with postgres.ErrNotReady. Concurrent calls wait for each other. The pool's
 // role has to own the schema or may create it, unless there is nothing to do. To
 // migrate under another role, or to grant rights: fencectl migrate up.
-func (g *Guard) Migrate(ctx context.Context) error {
+func (g *Client) Migrate(ctx context.Context) error {
 	_, err := postgres.Migrate(ctx, g.pool, g.schema)
 	return err
 }
@@ -149,7 +149,7 @@ func (g *Guard) Migrate(ctx context.Context) error {
 // that, joined: see Close of guard.Guard and of the Locker, also for how long it
 // waits. What the Locker was made on, and the pool, are closed after it, by the caller. It may be called again. With
 // the context of a function that runs under the Guard it closes nothing.
-func (g *Guard) Close(ctx context.Context) error {
+func (g *Client) Close(ctx context.Context) error {
 	guardErr := g.Guard.Close(ctx)
 	if errors.Is(guardErr, guard.ErrInvalid) {
 		return guardErr // called by a function that runs under it: nothing is closed

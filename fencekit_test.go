@@ -55,7 +55,7 @@ func newLocker(t *testing.T, client *clientv3.Client) (l fencekit.Locker, prefix
 	return l, prefix
 }
 
-func newGuard(t *testing.T, pool *pgxpool.Pool, cfg *fencekit.Config) *fencekit.Guard {
+func newGuard(t *testing.T, pool *pgxpool.Pool, cfg *fencekit.Config) *fencekit.Client {
 	t.Helper()
 	g, err := fencekit.New(pool, cfg)
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestNew_NeedsNoSuperuser(t *testing.T) {
 	a, b := newGuard(t, as(t, admin, "in role "+app), cfg), newGuard(t, as(t, admin, "in role "+app), cfg)
 	require.NoError(t, a.Check(t.Context()))
 	var running sync.WaitGroup
-	for _, g := range []*fencekit.Guard{a, b, a, b} {
+	for _, g := range []*fencekit.Client{a, b, a, b} {
 		running.Go(func() {
 			for range 5 {
 				err := guard.Do(t.Context(), g, "counter", func(ctx context.Context, tx pgx.Tx) error {
@@ -235,7 +235,7 @@ func TestNew_NeedsNoSuperuser(t *testing.T) {
 func TestElection_ADeposedLeadersWriteIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := migratedPool(t)
-	campaign := func(value string) (*fencekit.Guard, fence.Leadership) {
+	campaign := func(value string) (*fencekit.Client, fence.Leadership) {
 		locker, err := pglock.New(pool, &pglock.Config{TTL: time.Hour})
 		require.NoError(t, err)
 		g := newGuard(t, pool, &fencekit.Config{Locker: locker})

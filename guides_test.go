@@ -425,7 +425,7 @@ func Example_history() {
 
 // docs/operate.md
 
-func withMetrics(pool *pgxpool.Pool) (*fencekit.Guard, error) {
+func withMetrics(pool *pgxpool.Pool) (*fencekit.Client, error) {
 	metrics, err := guardprometheus.NewObserver(prometheus.DefaultRegisterer)
 	if err != nil {
 		return nil, err

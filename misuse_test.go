@@ -35,7 +35,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/memory"
 )
-var g *fencekit.Guard
+var g *fencekit.Client
 func do(context.Context, pgx.Tx) error { return nil }
 func hold(context.Context, fencekit.Runner) error { return nil }
 var _ *memory.Tx
@@ -64,6 +64,6 @@ func main() {
 // Package guard has the other cases of what the compiler can't see.
 func TestMisuse_ANilGuardIsAnError(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, guard.Do(t.Context(), (*fencekit.Guard)(nil), "a", nothing), "nil Guard")
-	require.ErrorIs(t, guard.Do(t.Context(), &fencekit.Guard{}, "a", nothing), guard.ErrInvalid)
+	require.ErrorContains(t, guard.Do(t.Context(), (*fencekit.Client)(nil), "a", nothing), "nil Guard")
+	require.ErrorIs(t, guard.Do(t.Context(), &fencekit.Client{}, "a", nothing), guard.ErrInvalid)
 }

@@ -64,7 +64,7 @@ func receiverOn(pool *pgxpool.Pool) *guard.Guard[pgx.Tx] {
 }
 
 // open returns a Guard as Example makes one.
-func open(ctx context.Context) (g *fencekit.Guard, pool *pgxpool.Pool, done func()) {
+func open(ctx context.Context) (g *fencekit.Client, pool *pgxpool.Pool, done func()) {
 	pool = connect(ctx)
 	g, err := fencekit.New(pool, nil)
 	if err != nil {

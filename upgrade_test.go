@@ -21,7 +21,7 @@ func TestUpgrade_MigrateFirst(t *testing.T) {
 	_, err := pool.Exec(t.Context(), "insert into fence.migration (version, name) values (99, 'later')")
 	require.NoError(t, err)
 	started := newGuard(t, pool, nil)
-	for _, older := range []*fencekit.Guard{g, started} {
+	for _, older := range []*fencekit.Client{g, started} {
 		require.NoError(t, older.Check(t.Context()))
 		require.NoError(t, guard.Do(t.Context(), older, "b", nothing))
 		require.NoError(t, older.Migrate(t.Context()), "it has nothing to do")

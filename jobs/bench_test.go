@@ -56,7 +56,7 @@ func BenchmarkWork(b *testing.B) {
 			await(b, pool, "job where status = 'open'", 0)
 		},
 		"5 processes": func(b *testing.B, pool *pgxpool.Pool) {
-			var all []*fencekit.Guard
+			var all []*fencekit.Client
 			for range 5 {
 				all = append(all, process(b, pool))
 			}

@@ -107,7 +107,7 @@ func (q *Queue[Row]) fill() error {
 //
 // With locks in Postgres, beside the fences, the leases are those of g.Locker. Else Work has a lock service in Postgres
 // of its own, and nobody else may guard the queue's resources under g.
-func Work[Row any](ctx context.Context, g *fencekit.Guard, q Queue[Row], do func(ctx context.Context, job Job[Row]) error) error {
+func Work[Row any](ctx context.Context, g *fencekit.Client, q Queue[Row], do func(ctx context.Context, job Job[Row]) error) error {
 	if g == nil || do == nil {
 		return fmt.Errorf("%w: jobs: Work needs a Guard and a function", guard.ErrInvalid)
 	}
@@ -136,7 +136,7 @@ func Work[Row any](ctx context.Context, g *fencekit.Guard, q Queue[Row], do func
 
 type worker[Row any] struct {
 	Queue[Row]
-	guard  *fencekit.Guard
+	guard  *fencekit.Client
 	do     func(ctx context.Context, job Job[Row]) error
 	locker *pglock.Locker
 	pool   *pgxpool.Pool

@@ -278,7 +278,7 @@ func TestWork_QueuesShareAConnection(t *testing.T) {
 	reads(t, g, "half", "select 1.5::float8 for update skip locked", 1.5)
 }
 
-func reads[Row any](t *testing.T, g *fencekit.Guard, name, next string, want Row) {
+func reads[Row any](t *testing.T, g *fencekit.Client, name, next string, want Row) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	q := jobs.Queue[Row]{Name: name, Next: next, Workers: 1, Key: func(row Row) string { return fmt.Sprint(row) }}

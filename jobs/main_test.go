@@ -88,7 +88,7 @@ func locker(t testing.TB, pool *pgxpool.Pool) *pglock.Locker {
 }
 
 // process is like one of its own: it has a pool, a lock service and a Guard.
-func process(t testing.TB, pool *pgxpool.Pool, options ...func(*pgxpool.Config)) *fencekit.Guard {
+func process(t testing.TB, pool *pgxpool.Pool, options ...func(*pgxpool.Config)) *fencekit.Client {
 	own := connect(t, pool.Config().ConnString(), options...)
 	g, err := fencekit.New(own, &fencekit.Config{Locker: locker(t, own)})
 	require.NoError(t, err)
@@ -168,7 +168,7 @@ func (*exampleTB) Fatalf(format string, args ...any) { log.Fatalf(format, args..
 func (*exampleTB) Fatal(args ...any)                 { log.Fatal(args...) }
 
 // start calls Work until the test ends.
-func start(t testing.TB, g *fencekit.Guard, q jobs.Queue[job], do func(ctx context.Context, j jobs.Job[job]) error) {
+func start(t testing.TB, g *fencekit.Client, q jobs.Queue[job], do func(ctx context.Context, j jobs.Job[job]) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -188,7 +188,7 @@ func await(t testing.TB, pool *pgxpool.Pool, from string, want int) {
 }
 
 // work works until no job is open.
-func work(t *testing.T, pool *pgxpool.Pool, q jobs.Queue[job], do func(ctx context.Context, j jobs.Job[job]) error, on ...*fencekit.Guard) {
+func work(t *testing.T, pool *pgxpool.Pool, q jobs.Queue[job], do func(ctx context.Context, j jobs.Job[job]) error, on ...*fencekit.Client) {
 	t.Helper()
 	t.Run("work", func(t *testing.T) {
 		for _, g := range on {

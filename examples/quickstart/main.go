@@ -72,7 +72,7 @@ func runWithEtcd(ctx context.Context, pool *pgxpool.Pool, endpoint string) error
 	return sellTwo(ctx, pool, g)
 }
 
-func sellTwo(ctx context.Context, pool *pgxpool.Pool, g *fencekit.Guard) error {
+func sellTwo(ctx context.Context, pool *pgxpool.Pool, g *fencekit.Client) error {
 	if err := g.Migrate(ctx); err != nil { // Fencekit's tables, once per database; or: fencectl migrate up
 		return err
 	}

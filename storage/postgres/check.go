@@ -202,7 +202,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 		return asked(fmt.Sprintf("read the version of schema %s", s.cfg.Schema), err)
 	}
 	if version < latestVersion() {
-		return fmt.Errorf("%w: schema %s is at version %d, %d is needed: run \"fencectl migrate up --schema %s\", or call Migrate of the fencekit.Guard or of package postgres",
+		return fmt.Errorf("%w: schema %s is at version %d, %d is needed: run \"fencectl migrate up --schema %s\", or call Migrate of the fencekit.Client or of package postgres",
 			notReady(NotMigrated), s.cfg.Schema, version, latestVersion(), s.cfg.Schema)
 	}
 	return nil

@@ -17,7 +17,7 @@ var ErrNotLeader = errors.New("not the leader")
 
 // Leader is a candidate, and the leader once Lead has returned nil.
 type Leader struct {
-	Guard *fencekit.Guard
+	Guard *fencekit.Client
 	Name  string
 	Lease fence.Lease
 }

@@ -34,7 +34,7 @@ var Queue = jobs.Queue[Job]{
 
 // Worker works off the table, one job at a time.
 type Worker struct {
-	Guard *fencekit.Guard
+	Guard *fencekit.Client
 	Queue jobs.Queue[Job]
 }
 

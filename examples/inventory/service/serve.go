@@ -156,7 +156,7 @@ func Initialize(ctx context.Context, dsn string, out io.Writer) error {
 type connections struct {
 	client *clientv3.Client
 	pool   *pgxpool.Pool
-	guard  *fencekit.Guard
+	guard  *fencekit.Client
 }
 
 // connect doesn't wait for the servers: without them it is not ready (/readyz), and will be.

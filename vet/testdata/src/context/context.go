@@ -12,7 +12,7 @@ import (
 )
 
 type service struct {
-	g   *fencekit.Guard
+	g   *fencekit.Client
 	ctx context.Context
 }
 

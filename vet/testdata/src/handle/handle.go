@@ -32,7 +32,7 @@ func (q *Queries) Take(ctx context.Context) error {
 }
 
 type service struct {
-	g       *fencekit.Guard
+	g       *fencekit.Client
 	pool    *pgxpool.Pool
 	db      *sql.DB
 	queries *Queries

@@ -22,7 +22,7 @@ import (
 const name = "scheduler"
 
 type scheduler struct {
-	guard *fencekit.Guard
+	guard *fencekit.Client
 	pool  *pgxpool.Pool
 	url   string
 	log   *slog.Logger

@@ -25,7 +25,7 @@ var errSoldOut = errors.New("sold out")
 type server struct {
 	pool    *pgxpool.Pool
 	queries *db.Queries // on the pool
-	guard   *fencekit.Guard
+	guard   *fencekit.Client
 	log     *slog.Logger
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 type service struct {
-	g    *fencekit.Guard
+	g    *fencekit.Client
 	pool *pgxpool.Pool
 }
 

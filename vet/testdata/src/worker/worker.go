@@ -29,7 +29,7 @@ type job struct {
 
 type worker struct {
 	pool  *pgxpool.Pool
-	guard *fencekit.Guard
+	guard *fencekit.Client
 	bank  func(ctx context.Context, account string, cents int, grants []fence.Grant) (string, error)
 }
 
