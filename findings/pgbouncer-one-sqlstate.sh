@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PgBouncer 1.18.0 in front of PostgreSQL 15.18: whatever PgBouncer itself has to say has SQLSTATE 08P01, protocol
+# PgBouncer 1.18.0 in front of PostgreSQL 15.18: three things that PgBouncer says have SQLSTATE 08P01, protocol
 # violation: that a database is unknown to it, that all server connections are in use (query_wait_timeout), that the
 # server is away. So by its code an error that will stay can't be told from one that passes, nor a limit from a lost
 # connection; PostgreSQL has 3D000, 53300 and 57P03 for these. Of a full pool and a server that isn't there even the texts

@@ -17,7 +17,8 @@
 // jitter. Which process waits is told in messages that NATS doesn't keep.
 //
 // The Locker makes its bucket, also when somebody has deleted it, and refuses one with other settings: a *BucketError
-// says what to set. Above all a bucket has no LimitMarkerTTL, whose markers may overwrite a renewal, and isn't read
+// says what to set. Above all a bucket has no LimitMarkerTTL, whose markers may overwrite a renewal
+// (findings/nats-delete-marker.sh), and isn't read
 // directly from any server. Use Replicas of 3 in a cluster. A leader that is stopped hands over at once; one that is
 // killed was replaced after 5 to 10 seconds, which locks outlast with a TTL of 20 seconds or more.
 //
