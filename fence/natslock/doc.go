@@ -18,9 +18,9 @@
 //
 // The Locker makes its bucket, also when somebody has deleted it, and refuses one with other settings: a *BucketError
 // says what to set. Above all a bucket has no LimitMarkerTTL, whose markers may overwrite a renewal
-// (findings/nats-delete-marker.sh), and isn't read
-// directly from any server. Use Replicas of 3 in a cluster. A leader that is stopped hands over at once; one that is
-// killed was replaced after 5 to 10 seconds, which locks outlast with a TTL of 20 seconds or more.
+// (findings/nats-delete-marker.sh), and isn't read directly from any server. Use Replicas of 3 in a cluster. A leader
+// that is stopped hands over at once; one that is killed was replaced after 5 to 10 seconds, which locks outlast with a
+// TTL of 20 seconds or more.
 //
 // Keys of a resource are lock.RESOURCE and raise.RESOURCE; the latter has no time to live, and exists only where Raise
 // was needed. An acquisition takes three requests, one of them a write; a renewal and a release two; a call that waits
