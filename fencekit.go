@@ -145,9 +145,8 @@ func (g *Client) Migrate(ctx context.Context) error {
 }
 
 // Close stops accepting calls, waits for running ones until ctx ends, releases all locks, stops pruning, and then
-// closes the Locker, which ends the leases and leaderships that the caller has from it. It returns the errors of all
-// that, joined: see Close of guard.Guard and of the Locker, also for how long it
-// waits. What the Locker was made on, and the pool, are closed after it, by the caller. It may be called again. With
+// closes the Locker, which ends the leases and leaderships that the caller has from it. It returns their errors,
+// joined. Close of guard.Guard and of the Locker say how long they wait. What the Locker was made on, and the pool, are closed after it, by the caller. It may be called again. With
 // the context of a function that runs under the Guard it closes nothing.
 func (g *Client) Close(ctx context.Context) error {
 	guardErr := g.Guard.Close(ctx)

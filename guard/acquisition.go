@@ -51,7 +51,7 @@ func (a *acquisition) lockNext(ctx context.Context, shareable any) error {
 	return nil
 }
 
-// acquire takes the missing local locks and sets states to usable leases. Before it acquires one anew, it unlocks the
+// acquire takes the missing local locks and sets states to usable leases. Before it acquires one, it unlocks the
 // local locks of later resources. It returns errShared if another call has run the shareable one meanwhile.
 func (a *acquisition) acquire(ctx context.Context, shareable any) error {
 	a.states = nil

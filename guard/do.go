@@ -31,9 +31,8 @@ type Runner[Tx any] interface {
 // claimed. fn runs on the calling goroutine, at most once unless [Retryable] is given. A [*Guard] acquires the
 // grants; any other [Runner] must have them, and the transaction commits under all of its grants or not at all.
 //
-// If Do returns nil, fn's work took effect. After [ErrUnknownOutcome] that could not be learned. After any other
-// error it took no effect and never will, except that what fn itself commits stays and makes Do return
-// [ErrTxEnded]. If fn returns an error, which Do returns, panics or ends its goroutine, everything is rolled back.
+// If Do returns nil, fn's work took effect. After [ErrUnknownOutcome] that could not be learned. Any other error
+// means that nothing was or will be written, except [ErrTxEnded]: what fn itself commits stays. If fn returns an error, which Do returns, panics or ends its goroutine, everything is rolled back.
 //
 // On storage/postgres the grant is checked again with fn's first statement, which fails if the grant was
 // superseded; Do then returns the rejection whatever fn returns.
@@ -75,7 +74,7 @@ func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, 
 // send [Grants] of its context to other services in between. What it read in an earlier transaction still holds in
 // a later one that commits: if another holder has claimed, that is rejected with [ErrStaleToken], and if another
 // transaction has committed under these grants, with [ErrOvertaken]. After that, and after a COMMIT that was not
-// applied, every call on h is rejected: begin the Hold anew, or use [Retryable].
+// applied, every call on h is rejected: begin the Hold again, or use [Retryable].
 //
 // The grants are for receivers that keep their fences in another database. One that writes to this database under
 // them ([Guard.UnderGrant]) moves the fence, and the next call on h is rejected with ErrOvertaken. Reads on other

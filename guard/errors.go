@@ -14,18 +14,18 @@ import (
 // Sentinels for errors.Is. Any error means that nothing was or will be written, except ErrUnknownOutcome,
 // and ErrTxEnded if user code sent COMMIT.
 var (
-	// ErrStaleToken: a higher grant has claimed the resource. Acquire, read and decide anew. See
+	// ErrStaleToken: a higher grant has claimed the resource. Acquire, read and decide again. See
 	// RejectedError.
 	ErrStaleToken = storage.ErrStaleToken
 	// ErrOvertaken: another transaction of the same grant committed first. Run the operation again; a Hold has to
-	// begin anew.
+	// begin again.
 	ErrOvertaken = storage.ErrOvertaken
 	// ErrWrongLockService: the grant doesn't fit what the database has seen. The lock service was restored from a
 	// backup or mixed up with another one, or the grant was forged. An operator has to act, for instance raise the
 	// epoch. Reasons: collision, epoch behind, tokens went back, token jump.
 	ErrWrongLockService = storage.ErrWrongLockService
 	// ErrFailedOver: the database failed over or was restored since the claim, so what was read may be gone. Reason
-	// failed over: the fence misses nothing; acquire, read and decide anew. Reason went back: the fence has lost a
+	// failed over: the fence misses nothing; acquire, read and decide again. Reason went back: the fence has lost a
 	// move that this process saw committed, so writes are lost, and an operator has to act. A Guard remembers the
 	// positions of the last 20,000 resources.
 	ErrFailedOver = storage.ErrFailedOver

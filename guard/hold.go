@@ -89,7 +89,7 @@ func (h *holdRunner[Tx]) markOver(err error) error {
 	if err == nil || inDoubt || h.states.allClaimed() {
 		return err
 	}
-	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it anew: %w", names(h.grants), err)
+	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it again: %w", names(h.grants), err)
 }
 
 func (h *holdRunner[Tx]) end() {

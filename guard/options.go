@@ -126,7 +126,7 @@ func Retryable() HoldOption {
 // Observers get its OpName, OpID and OpAttr. It never shares its transaction. With [Once] it is ErrInvalid.
 //
 // With [Retryable], or as a postgres.Batch, it takes no lock on a [*Guard], unless the process owns the resources: it
-// waits for no writer, except where nobody has claimed a resource yet; it runs under no grant ([Grants] is nil), and if a write overtakes it, it begins anew, twice without
+// waits for no writer, except where nobody has claimed a resource yet; it runs under no grant ([Grants] is nil), and if a write overtakes it, it begins again, twice without
 // and then under the lock. Under a grant a fence rejects it like any other.
 //
 // If the call returns nil, all guarded data was read at a single position of each fence, still the present one

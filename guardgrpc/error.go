@@ -35,7 +35,7 @@ var allCodes = map[*transport.Problem]codes.Code{
 //   - InvalidArgument: a grant is missing, malformed, or for another resource.
 //   - PermissionDenied: a grant's signature is missing or wrong ([SignatureError]).
 //   - Aborted: the fence rejected a grant that travelled (guard.Guard.UnderGrant): its sender has
-//     to acquire anew.
+//     to acquire again.
 //   - FailedPrecondition: the key of guard.Once was used for another request.
 //   - Unavailable: call again. It is what guard.SafeToRetry allows; an unknown outcome with
 //     guard.Once; a database that is away; a lock service that is away, or that an operator has to

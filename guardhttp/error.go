@@ -27,7 +27,7 @@ var statuses = map[*transport.Problem]int{
 //   - 400: a grant is missing, malformed, or for another resource.
 //   - 403: a grant's signature is missing or wrong ([SignatureError]).
 //   - 409: the fence rejected a grant that travelled (guard.Guard.UnderGrant): its sender has
-//     to acquire anew.
+//     to acquire again.
 //   - 422: the key of guard.Once was used for another request.
 //   - 503: send the same request again. It is what guard.SafeToRetry allows; an unknown outcome with
 //     guard.Once; a database that is away; a lock service that is away, or that an operator has to

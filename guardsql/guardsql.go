@@ -5,7 +5,7 @@
 //	}))
 //
 // Arguments and results are as with github.com/jackc/pgx/v5/stdlib, except that a column's type has no Length and no
-// DecimalSize. What differs besides is that all connections of db are one transaction:
+// DecimalSize. The other difference is that all connections of db are one transaction:
 //
 //   - db.Begin makes a savepoint. Its options must be nil or zero.
 //   - One call at a time. While a *sql.Tx is open, only it works; while Rows are open, nothing else does. Anything

@@ -147,7 +147,7 @@ func (e *RejectedError) explanation() string {
 	case ReasonCollision:
 		return fmt.Sprintf("of %s was issued to %s too (%s): %s", e.Grant.Holder, e.Current.Holder, ago, e.remedy(1))
 	case ReasonEpochBehind:
-		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: acquire anew; if that has the same epoch: %s", e.Grant.Epoch, e.Current.Epoch, e.remedy(0))
+		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: acquire again; if that has the same epoch: %s", e.Grant.Epoch, e.Current.Epoch, e.remedy(0))
 	case ReasonTokensWentBack:
 		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: %s",
 			e.Current.Token, e.Current.Holder, ago, e.Grant.Token, e.remedy(1))

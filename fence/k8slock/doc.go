@@ -2,7 +2,7 @@
 // resource, in the API server that runs the cluster. It needs Kubernetes 1.35, since which versions of objects are numbers
 // that grow.
 //
-//   - F1: a token is the Lease's resourceVersion at its acquisition, which is etcd's revision. A Lease that is made anew
+//   - F1: a token is the Lease's resourceVersion at its acquisition, which is etcd's revision. A Lease that is made again
 //     goes on from there.
 //   - F2: every write is conditional on the version that was read last. A request that reaches the API server after the
 //     release that followed it keeps the resource from others for the time to live.
@@ -12,7 +12,7 @@
 // that has seen no renewal for as long as it lasts, so one that comes new waits for all of it: with the default of 10 s
 // some 10 to 11 s. A job that calls TryAcquire and ends never gets past a holder that died: have it wait longer with
 // Acquire. There is no order of arrival: a watch tells the oldest waiting call of a process that the Lease is gone, and
-// all try every Config.PollInterval besides. As often a process asks whether another waits for what it has, once for all.
+// all also try every Config.PollInterval. As often a process asks whether another waits for what it has, once for all.
 //
 // A lock costs a request to acquire it and one to release it, which write to the cluster's etcd as every renewal does,
 // three in the time to live. It is for locks that are held, not for thousands a second. All requests of a client share a

@@ -11,9 +11,9 @@
 //
 // Grants, releases and renewals are durable (synchronous_commit is at least on). One whose wait for a synchronous
 // standby was cut short is asked for again before it counts. A Locker has one connection of its own, made as those of
-// the pool are but not one of them, from its first use until Close: on it it renews, and listens. A waiting call is
-// woken by NOTIFY and when the session in its way expires, and looks each second besides. Behind a pooler, where no
-// notification arrives, it looks every 100 ms.
+// the pool are but not one of them, from its first use until Close: on it it renews, and listens. A waiting call
+// wakes on NOTIFY, when the session that blocks it expires, and on a poll every second; behind a pooler, where no
+// notification arrives, every 100 ms.
 //
 // # What is not promised
 //

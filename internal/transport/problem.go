@@ -28,9 +28,9 @@ var (
 	UnsignedGrant = &Problem{Name: "unsigned-grant", Title: "Grant not signed",
 		Detail: "A grant has no signature, or one of a key that is not accepted."}
 	StaleGrant = &Problem{Name: "stale-grant", Title: "Stale grant",
-		Detail: "A later grant has claimed the resource. Acquire anew, read anew and decide anew."}
+		Detail: "A later grant has claimed the resource. Acquire, read and decide again."}
 	RejectedGrant = &Problem{Name: "rejected-grant", Title: "Grant rejected",
-		Detail: "The grant does not fit what has claimed the resource. Acquire anew, read anew and decide anew; if that is rejected too, an operator has to act."}
+		Detail: "The grant does not fit what has claimed the resource. Acquire, read and decide again; if that is rejected too, an operator has to act."}
 	KeyReused = &Problem{Name: "key-reused", Title: "Key reused",
 		Detail: "The key was used for another request. Use a new key for a new request."}
 	UnknownOutcome = &Problem{Name: "unknown-outcome", Title: "Unknown outcome",

@@ -249,7 +249,7 @@ func TestRun_ARollbackBeforeAFailureIsReported(t *testing.T) {
 				return statement(c.failure)(ctx, tx)
 			}, append(c.options, guard.Retryable())...)
 			require.ErrorIs(t, err, guard.ErrTxEnded)
-			require.ErrorContains(t, err, "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error")
+			require.ErrorContains(t, err, "your function sent COMMIT or ROLLBACK, whose effects are permanent and unfenced: return nil or an error instead")
 			if unseen {
 				require.ErrorContains(t, err, map[string]string{conflict: "40001", ended: "57P01"}[c.failure])
 			}

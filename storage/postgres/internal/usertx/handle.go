@@ -68,7 +68,7 @@ type Texts struct {
 	Forgets    bool // one makes the session forget its prepared statements
 }
 
-const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
+const WhatStays = "your function sent COMMIT or ROLLBACK, whose effects are permanent and unfenced: return nil or an error instead"
 
 var (
 	errEndedBySQL = fmt.Errorf("%w by SQL in the function: "+WhatStays, storage.ErrTxEnded)
