@@ -69,7 +69,7 @@ func TestRejection_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	g := w.process("a", nil)
 	err = guard.Do(t.Context(), g, sku, set("k", "v"))
 	requireRejected(t, err, storage.ReasonEpochBehind)
-	require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 3: acquire anew; if that has the same epoch: set the lock service's epoch to 3")
+	require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 3: acquire again; if that has the same epoch: set the lock service's epoch to 3")
 	w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { w.locks.SetEpoch(3); return nil }})
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
 	require.Equal(t, 4, w.locks.Grants())

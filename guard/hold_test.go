@@ -45,7 +45,7 @@ func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes(t *testing.T) {
 		for range 2 { // what was read is out of date for good
 			err := guard.Do(ctx, h, sku, set("n", n+"5"), guard.Retryable())
 			require.ErrorIs(t, err, guard.ErrOvertaken)
-			require.Equal(t, 1, strings.Count(err.Error(), "this Hold is over, begin it anew"), err)
+			require.Equal(t, 1, strings.Count(err.Error(), "this Hold is over, begin it again"), err)
 		}
 		return nil
 	}))
@@ -66,7 +66,7 @@ func TestHold_EndsWithACommitThatWasNotApplied(t *testing.T) {
 		require.ErrorContains(t, guard.Do(ctx, h, sku, set("n", "5"), guard.Retryable()), "took no effect")
 		err := guard.Do(ctx, h, sku, set("n", "5"))
 		require.ErrorIs(t, err, guard.ErrOvertaken)
-		require.ErrorContains(t, err, "begin it anew")
+		require.ErrorContains(t, err, "begin it again")
 		return nil
 	}))
 	require.Equal(t, "2", w.store.Read("n"))

@@ -41,7 +41,7 @@ func TestHold_OfSeveralOneStaleRejectsAll(t *testing.T) {
 			for range 2 { // x alone is as it was
 				err := guard.Do(context.WithoutCancel(t.Context()), h, "x", set("n", "9"), guard.Retryable())
 				require.ErrorIs(t, err, guard.ErrStaleToken)
-				require.ErrorContains(t, err, "guard: x, y: what was read may be out of date: this Hold is over, begin it anew: guard: y: token")
+				require.ErrorContains(t, err, "guard: x, y: what was read may be out of date: this Hold is over, begin it again: guard: y: token")
 			}
 			return nil
 		})
