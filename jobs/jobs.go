@@ -413,7 +413,9 @@ func (w *worker[Row]) sweep(ctx context.Context) {
 		}
 		err := w.locker.EndExpired(ctx)
 		for n := retireAtOnce; n == retireAtOnce && err == nil; {
-			err = w.pool.QueryRow(ctx, "select "+w.schema+".retire($1, $2)", w.Name, retireAtOnce).Scan(&n)
+			err = pgx.BeginTxFunc(ctx, w.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error { // whatever the pool's default is
+				return tx.QueryRow(ctx, "select "+w.schema+".retire($1, $2)", w.Name, retireAtOnce).Scan(&n)
+			})
 		}
 		if err != nil && ctx.Err() == nil {
 			w.Logger.Warn("jobs: what others have left could not be removed; it will be tried again", "queue", w.Name, "error", err)

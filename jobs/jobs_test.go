@@ -29,7 +29,10 @@ func TestWork_DoesEachJobOnceAndLeavesNothing(t *testing.T) {
 	pool := database(t, 500)
 	q := queue(20)
 	q.Taken = countAttempt
-	work(t, pool, q, finish, process(t, pool), process(t, pool), process(t, pool))
+	serializable := func(cfg *pgxpool.Config) { // Work says the level that it needs itself
+		cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+	}
+	work(t, pool, q, finish, process(t, pool), process(t, pool), process(t, pool, serializable))
 	require.Equal(t, 500, count(t, pool, "effect"))
 	require.Equal(t, 500, count(t, pool, "(select distinct job from effect) e"))
 	require.Equal(t, 500, count(t, pool, "job where attempt = 1"))
@@ -37,7 +40,7 @@ func TestWork_DoesEachJobOnceAndLeavesNothing(t *testing.T) {
 	require.Equal(t, 500, count(t, pool, "fence.resource"))
 	mustExec(t, pool, "update fence.queue set keep = '1 second'")
 	mustExec(t, pool, "insert into job values (0, 'done')")
-	start(t, process(t, pool), queue(1), finish)
+	start(t, process(t, pool, serializable), queue(1), finish)
 	for _, table := range []string{"resource", "history", "lock"} {
 		await(t, pool, "fence."+table, 0)
 	}
