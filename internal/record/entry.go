@@ -98,7 +98,7 @@ func (k Kind) String() string {
 func Before(name string) [sha256.Size]byte { return sha256.Sum256([]byte("fencekit:" + name)) }
 
 // AppendPreimage appends the bytes that the hash of e covers, apart from the hash before it, to b
-// and returns the result. The SQL functions append and claim build the same bytes.
+// and returns the result. The SQL functions claim, seal and resolve build the same bytes.
 func (e *Entry) AppendPreimage(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(e.Resource))
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Seq))
